@@ -7,7 +7,7 @@ pub mod demo;
 mod engine_metrics;
 pub mod manifests;
 mod networks;
-mod receiver;
+pub mod receiver;
 pub mod sandbox;
 pub mod soak;
 pub mod switch;

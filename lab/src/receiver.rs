@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -9,53 +10,34 @@ use axum::Router;
 use axum::extract::{Json, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The main fields of a callback.
+/// A callback, and its main fields.
 #[derive(Debug, Clone)]
-pub(crate) struct Callback {
+pub struct Callback {
     /// Time of arrival.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// `webhook-id`: a repeated delivery has the same.
-    pub(crate) id: String,
+    pub id: String,
     /// `eno-transition`: the number of the transition of the object.
-    pub(crate) transition: u64,
+    pub transition: u64,
     /// `Kind [namespace/]name`.
-    pub(crate) object: String,
+    pub object: String,
     /// `metadata.uid` of the object.
-    pub(crate) uid: String,
+    pub uid: String,
     /// `status.phase` of the object.
-    pub(crate) phase: String,
-}
-
-#[derive(Deserialize)]
-struct Body {
-    kind: String,
-    metadata: Metadata,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-    namespace: Option<String>,
-    #[serde(default)]
-    uid: String,
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    phase: String,
+    pub phase: String,
+    /// The body of the post.
+    pub body: Value,
 }
 
 /// The handling of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// The callback is recorded.
     Taken,
     /// The callback is not recorded, and the answer is an error.
     Refused,
@@ -64,13 +46,15 @@ pub(crate) enum Answer {
 }
 
 /// Decides the answer to a post, from its id and the number of its failures.
-pub(crate) type AnswerPolicy = Box<dyn FnMut(&str, u32) -> Answer + Send>;
+pub type AnswerPolicy = Box<dyn FnMut(&str, u32) -> Answer + Send>;
 
 /// The numbers of posts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Posts {
-    pub(crate) all: u64,
-    pub(crate) failed: u64,
+pub struct Posts {
+    /// All posts.
+    pub all: u64,
+    /// Those with an error as the answer.
+    pub failed: u64,
 }
 
 struct Shared {
@@ -85,8 +69,8 @@ struct Decider {
     posts: Posts,
 }
 
-/// Listens on a loopback port until it is dropped.
-pub(crate) struct Receiver {
+/// Listens until it is dropped.
+pub struct Receiver {
     url: String,
     shared: Arc<Shared>,
     _server: AbortOnDropHandle<()>,
@@ -94,12 +78,13 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Starts a receiver that accepts all callbacks.
-    pub(crate) async fn start() -> io::Result<Self> {
-        Self::start_with(Box::new(|_, _| Answer::Taken)).await
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(Ipv4Addr::LOCALHOST, Box::new(|_, _| Answer::Taken)).await
     }
 
-    pub(crate) async fn start_with(policy: AnswerPolicy) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// Starts a receiver at an address of this machine.
+    pub async fn start_with(address: Ipv4Addr, policy: AnswerPolicy) -> io::Result<Self> {
+        let listener = TcpListener::bind((address, 0)).await?;
         let url = format!("http://{}/callbacks", listener.local_addr()?);
         let decider = Decider { policy, failures: BTreeMap::new(), posts: Posts::default() };
         let shared = Arc::new(Shared { seen: watch::Sender::new(Vec::new()), decider: Mutex::new(decider) });
@@ -112,29 +97,29 @@ impl Receiver {
     }
 
     /// The value for `CallbackURL`.
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// All callbacks received so far.
-    pub(crate) fn callbacks(&self) -> Vec<Callback> {
-        self.shared.seen.borrow().clone()
+    /// Reads the callbacks received so far.
+    pub fn read<T>(&self, read: impl FnOnce(&[Callback]) -> T) -> T {
+        read(&self.shared.seen.borrow())
     }
 
     /// Removes and returns the callbacks received since the last call.
-    pub(crate) fn take(&self) -> Vec<Callback> {
+    pub fn take(&self) -> Vec<Callback> {
         let mut taken = Vec::new();
         self.shared.seen.send_modify(|seen| taken = std::mem::take(seen));
         taken
     }
 
     /// The numbers of posts.
-    pub(crate) fn posts(&self) -> Posts {
+    pub fn posts(&self) -> Posts {
         self.shared.decider.lock().unwrap_or_else(PoisonError::into_inner).posts
     }
 
     /// Waits until `enough` accepts the received callbacks.
-    pub(crate) async fn until(&self, enough: impl FnMut(&Vec<Callback>) -> bool) {
+    pub async fn until(&self, enough: impl FnMut(&Vec<Callback>) -> bool) {
         // The sender lives as long as `self`.
         let _ = self.shared.seen.subscribe().wait_for(enough).await;
     }
@@ -158,15 +143,19 @@ impl Decider {
 async fn receive(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    Json(body): Json<Body>,
+    Json(body): Json<Value>,
 ) -> StatusCode {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let id = text("webhook-id").to_owned();
     let Ok(transition) = text("eno-transition").parse() else { return StatusCode::BAD_REQUEST };
-    let Metadata { name, namespace, uid } = body.metadata;
-    let name = namespace.map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
-    let object = format!("{} {name}", body.kind);
-    let callback = Callback { at: Instant::now(), id, transition, object, uid, phase: body.status.phase };
+    let field = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = match field("/metadata/namespace") {
+        namespace if namespace.is_empty() => field("/metadata/name"),
+        namespace => format!("{namespace}/{}", field("/metadata/name")),
+    };
+    let object = format!("{} {name}", field("/kind"));
+    let (uid, phase) = (field("/metadata/uid"), field("/status/phase"));
+    let callback = Callback { at: Instant::now(), id, transition, object, uid, phase, body };
     // The lock keeps callbacks in the order of the decisions.
     let mut decider = shared.decider.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = decider.answer(&callback.id);

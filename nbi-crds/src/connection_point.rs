@@ -20,15 +20,9 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "cp",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "CNIs", type_ = "string", json_path = ".status.cnis"),
     printcolumn(name = "NodePool", type_ = "string", json_path = ".spec.NodePool"),
-    printcolumn(name = "Interfaces", type_ = "string", json_path = ".spec.Interfaces"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Interfaces", type_ = "string", json_path = ".spec.Interfaces")
 )]
 #[serde(rename_all = "PascalCase")]
 pub struct ConnectionPointSpec {

@@ -1,7 +1,8 @@
 //! The CustomResourceDefinitions of all kinds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::json;
@@ -14,6 +15,14 @@ use crate::{
 /// Fields of [`crate::Status`] that every kind has.
 const COMMON_STATUS: [&str; 6] =
     ["phase", "message", "observedGeneration", "conditions", "transitions", "realized"];
+
+/// Fields of [`crate::ConfigStatus`] that mean something else than in the status of other kinds.
+const CONFIG_STATUS: [(&str, &str); 4] = [
+    ("message", "Why it is in this phase: the pod or node that is not done and what would help."),
+    ("transitions", "How many transitions the object has made."),
+    ("podConfigurations", "What each pod of a PodConfig has."),
+    ("addresses", "The addresses that are the pods' own. Written and read by the engine alone."),
+];
 
 /// The CustomResourceDefinitions of all kinds, as the API server takes them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -50,9 +59,15 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         with_status::<Route>(&[]),
         with_status::<Subnet>(&[]),
         status_only(tidied::<PodNetwork>()),
-        with_status::<Bridge>(&["readyInputs", "bridgeConfigs", "leftOut"]),
-        with_status::<PodConfig>(&["podConfigurations", "addresses", "leftOut", "links", "pods"]),
-        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses", "leftOut", "links", "pods"]),
+        with_config_status::<Bridge>(&["readyInputs", "bridgeConfigs", "leftOut"]),
+        with_config_status::<PodConfig>(&["podConfigurations", "addresses", "leftOut", "links", "pods"]),
+        with_config_status::<PodNetworkConfig>(&[
+            "PodNetworkConfigs",
+            "addresses",
+            "leftOut",
+            "links",
+            "pods",
+        ]),
     ]
 }
 
@@ -68,13 +83,30 @@ pub fn finalizer(crd: &CustomResourceDefinition) -> String {
 /// Adds the common status fields and these extras, and the default status of an unobserved object.
 fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
     let mut crd = tidied::<K>();
-    for root in roots(&mut crd) {
-        let status = root.properties.as_mut().and_then(|properties| properties.get_mut("status"));
-        let Some(status) = status else { continue };
+    for columns in columns(&mut crd) {
+        columns.insert(0, column("Phase", "string", ".status.phase"));
+        let message = CustomResourceColumnDefinition {
+            priority: Some(1),
+            ..column("Message", "string", ".status.message")
+        };
+        columns.insert(columns.len() - 1, message);
+    }
+    for status in statuses(&mut crd) {
         status.default = Some(JSON(json!({ "observedGeneration": UNOBSERVED })));
         if let Some(fields) = &mut status.properties {
             fields
                 .retain(|name, _| COMMON_STATUS.contains(&name.as_str()) || extras.contains(&name.as_str()));
+        }
+    }
+    crd
+}
+
+/// As [`with_status`], for a kind whose phase is a [`crate::ConfigPhase`].
+fn with_config_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
+    let mut crd = with_status::<K>(extras);
+    for fields in statuses(&mut crd).filter_map(|status| status.properties.as_mut()) {
+        for (name, description) in CONFIG_STATUS {
+            fields.entry(name.into()).and_modify(|field| field.description = Some(description.into()));
         }
     }
     crd
@@ -89,8 +121,18 @@ fn status_only(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
+/// The definition with what all kinds have.
 fn tidied<K: CustomResourceExt>() -> CustomResourceDefinition {
     let mut crd = K::crd();
+    crd.spec.names.categories = Some(vec!["eno".into()]);
+    crd.metadata.labels = Some([("app.kubernetes.io/part-of".into(), "eno".into())].into());
+    if crd.spec.group == GROUP {
+        let approval = ("api-approved.kubernetes.io".into(), "unapproved, experimental".into());
+        crd.metadata.annotations = Some([approval].into());
+    }
+    for columns in columns(&mut crd) {
+        columns.push(column("Age", "date", ".metadata.creationTimestamp"));
+    }
     roots(&mut crd).for_each(tidy);
     if crd.spec.scope == "Namespaced" {
         roots(&mut crd).for_each(describe_secret_of_namespaced_kind);
@@ -110,6 +152,25 @@ fn describe_secret_of_namespaced_kind(root: &mut JSONSchemaProps) {
 
 fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
     crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+}
+
+fn columns(
+    crd: &mut CustomResourceDefinition,
+) -> impl Iterator<Item = &mut Vec<CustomResourceColumnDefinition>> {
+    crd.spec.versions.iter_mut().map(|version| version.additional_printer_columns.get_or_insert_default())
+}
+
+fn column(name: &str, type_: &str, json_path: &str) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: name.into(),
+        type_: type_.into(),
+        json_path: json_path.into(),
+        ..CustomResourceColumnDefinition::default()
+    }
+}
+
+fn statuses(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    roots(crd).filter_map(|root| root.properties.as_mut()?.get_mut("status"))
 }
 
 /// Removes schema parts of Rust types that the API server does not support: formats such as `uint16`, and
@@ -164,10 +225,8 @@ mod tests {
         let mut found = Vec::new();
         for mut crd in crds() {
             let kind = crd.spec.names.kind.clone();
-            for root in roots(&mut crd) {
-                let status = root.properties.as_ref().and_then(|fields| fields.get("status"));
-                unbounded(status.expect("a status"), &kind, &mut found);
-            }
+            let status = statuses(&mut crd).next().expect("a status");
+            unbounded(status, &kind, &mut found);
         }
         assert_eq!(found, Vec::<String>::new());
     }
@@ -176,9 +235,8 @@ mod tests {
     #[test]
     fn printer_columns_name_existing_fields() {
         for mut crd in crds() {
-            let columns =
-                crd.spec.versions.iter_mut().filter_map(|version| version.additional_printer_columns.take());
-            let paths: Vec<String> = columns.flatten().map(|column| column.json_path).collect();
+            let columns = columns(&mut crd).flat_map(std::mem::take);
+            let paths: Vec<String> = columns.map(|column| column.json_path).collect();
             assert!(!paths.is_empty(), "{}", crd.spec.names.kind);
             let root = roots(&mut crd).next().expect("a schema").clone();
             for path in paths {

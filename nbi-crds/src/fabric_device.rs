@@ -19,10 +19,6 @@ use crate::{Callbacks, Neutron, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "fd",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Driver", type_ = "string", json_path = ".spec.Driver"),
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.Address"),
     printcolumn(name = "Dialect", type_ = "string", json_path = ".status.dialect"),
@@ -34,9 +30,7 @@ use crate::{Callbacks, Neutron, schema};
     printcolumn(name = "Pending", type_ = "integer", json_path = ".status.pendingChanges"),
     printcolumn(name = "Drift", type_ = "string", json_path = ".spec.Drift", priority = 1),
     printcolumn(name = "Rollback", type_ = "string", json_path = ".status.rollback", priority = 1),
-    printcolumn(name = "Model", type_ = "string", json_path = ".status.model", priority = 1),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Model", type_ = "string", json_path = ".status.model", priority = 1)
 )]
 #[serde(rename_all = "PascalCase")]
 #[schemars(extend("x-kubernetes-validations" = [

@@ -16,14 +16,8 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "l2bd",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.Vlan"),
-    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".spec.ConnectionPoints"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".spec.ConnectionPoints")
 )]
 #[serde(rename_all = "PascalCase")]
 pub struct L2BridgeDomainSpec {

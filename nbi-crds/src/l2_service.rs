@@ -19,16 +19,10 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "l2s",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.SegmentationID"),
     printcolumn(name = "Subnets", type_ = "string", json_path = ".spec.Subnets"),
     printcolumn(name = "PhysicalNW", type_ = "string", json_path = ".spec.PhysicalNW"),
-    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".status.connectionPoints"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".status.connectionPoints")
 )]
 #[serde(rename_all = "PascalCase")]
 pub struct L2ServiceSpec {

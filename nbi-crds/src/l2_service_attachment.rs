@@ -21,15 +21,9 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "l2sa",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VlanType", type_ = "string", json_path = ".spec.VlanType"),
     printcolumn(name = "ConnectionPoint", type_ = "string", json_path = ".spec.ConnectionPoint"),
-    printcolumn(name = "L2Services", type_ = "string", json_path = ".spec.L2Services"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "L2Services", type_ = "string", json_path = ".spec.L2Services")
 )]
 #[serde(rename_all = "PascalCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::rule_at(

@@ -20,6 +20,7 @@ mod fabric_device;
 mod l2_bridge_domain;
 mod l2_service;
 mod l2_service_attachment;
+mod manifest;
 mod neutron;
 mod node_pool;
 mod physical_network;
@@ -37,18 +38,18 @@ pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort,
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
 pub use l2_service::{L2Service, L2ServiceSpec};
 pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec};
+pub use manifest::{api_version, manifest};
 pub use neutron::{AllowedAddressPair, Neutron, PortSecurity};
 pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
 pub use pods::{
-    ATTACH_LABEL_PREFIX, AdditionalNetwork, Bridge, BridgeSpec, ConfigPhase, ConfigStatus, Lease, LinkFields,
-    LinkType, NetworkAttachment, PODCONFIG_LABEL, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec,
-    PodConfiguration, PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner,
-    PodNetworkSpec, PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment,
-    VlanFields,
+    ATTACH_LABEL_PREFIX, AdditionalNetwork, Bridge, BridgeSpec, ConfigPhase, Lease, LinkFields, LinkType,
+    NetworkAttachment, PODCONFIG_LABEL, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec, PodConfiguration,
+    PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner, PodNetworkSpec,
+    PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment, VlanFields,
 };
 pub use route::{Route, RouteSpec};
-pub use status::{EnoResource, LastTransaction, Placement, PortBefore, Status};
+pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
 
 /// The API group of all kinds except those for running pods.

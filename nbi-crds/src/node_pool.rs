@@ -17,13 +17,7 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "np",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Labels", type_ = "string", json_path = ".spec.NodeSelector.matchLabels"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Labels", type_ = "string", json_path = ".spec.NodeSelector.matchLabels")
 )]
 #[serde(rename_all = "PascalCase")]
 pub struct NodePoolSpec {

@@ -21,14 +21,8 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "pnw",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VLANs", type_ = "string", json_path = ".spec.SegmentationIDs"),
-    printcolumn(name = "SwitchPorts", type_ = "string", json_path = ".status.switchPorts"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "SwitchPorts", type_ = "string", json_path = ".status.switchPorts")
 )]
 #[serde(rename_all = "PascalCase")]
 pub struct PhysicalNetworkSpec {

@@ -16,15 +16,9 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "rt",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Prefix", type_ = "string", json_path = ".spec.Prefix"),
     printcolumn(name = "Mask", type_ = "integer", json_path = ".spec.Mask"),
-    printcolumn(name = "NextHop", type_ = "string", json_path = ".spec.NextHop"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "NextHop", type_ = "string", json_path = ".spec.NextHop")
 )]
 #[serde(rename_all = "PascalCase")]
 #[schemars(extend("x-kubernetes-validations" = [

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use eno_schemas::{ChangeOutcome, Phase};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::object::HasStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::{Lease, PodConfiguration, schema};
+use crate::{ConfigPhase, Lease, PodConfiguration, schema};
 
 /// A kind with this status.
 pub trait EnoResource: kube::Resource<DynamicType = ()> + HasStatus<Status = Status> {}
@@ -86,17 +85,40 @@ pub struct Placement {
     pub retryable: Option<bool>,
 }
 
+/// A `metav1.Condition` whose time keeps fractions of seconds.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// What it is about, such as Ready.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Whether it holds: True, False or Unknown.
+    pub status: String,
+    /// Why, in one CamelCase word for programs.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// When its status last changed.
+    pub last_transition_time: String,
+    /// The metadata.generation that it was made for.
+    pub observed_generation: Option<i64>,
+}
+
+/// The [`Status`] of the kinds that give interfaces to pods.
+pub type ConfigStatus = Status<ConfigPhase>;
+
 /// What the engine reports about an object.
 ///
-/// One type for all kinds; [`crate::crds`] says which of the later fields a kind has. Absent
+/// One type for all kinds; [`crate::crds`] says which of the later fields a kind has, and what they mean for it. Absent
 /// fields are not serialised, so that a value of this type is also the body of a server-side apply patch.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "What the engine reports about the object.")]
-pub struct Status {
+pub struct Status<P = Phase> {
     /// Where the object is on its way: pending, ready, error, terminating or deleted.
-    pub phase: Option<Phase>,
+    pub phase: Option<P>,
     /// Why it is in this phase: the hop that is not done and what would help.
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
@@ -203,6 +225,14 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]
     pub pod_configurations: Vec<PodConfiguration>,
+    /// What each pod of a PodNetworkConfig has.
+    #[serde(default, rename = "PodNetworkConfigs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]
+    pub pod_network_configs: Vec<PodConfiguration>,
+    /// Where a Bridge is, by node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10000), inner(length(max = 512)))]
+    pub bridge_configs: Vec<String>,
     /// The addresses that are those pods' own. Written and read by the engine alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
@@ -211,4 +241,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::left_out")]
     pub left_out: BTreeMap<String, i64>,
+    /// The names of the interfaces that each pod is given, in one text, for people.
+    #[schemars(length(max = 8192))]
+    pub links: Option<String>,
+    /// The names of the pods that have an entry, in one text, for people.
+    #[schemars(length(max = 8192))]
+    pub pods: Option<String>,
 }

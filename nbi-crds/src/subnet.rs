@@ -23,17 +23,11 @@ use crate::{Callbacks, schema};
     status = "crate::Status",
     derive = "PartialEq",
     shortname = "sn",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.Type"),
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.Address"),
     printcolumn(name = "Mask", type_ = "integer", json_path = ".spec.Mask"),
     printcolumn(name = "Ipam", type_ = "string", json_path = ".spec.Ipam"),
-    printcolumn(name = "Routes", type_ = "string", json_path = ".spec.Routes"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Routes", type_ = "string", json_path = ".spec.Routes")
 )]
 #[serde(rename_all = "PascalCase")]
 #[schemars(extend("x-kubernetes-validations" = [

@@ -70,7 +70,7 @@ fn absent_fields_get_schema_defaults() {
 
 #[test]
 fn status_patch_contains_only_set_fields() {
-    assert_eq!(serde_json::to_value(Status::default()).expect("JSON"), json!({}));
+    assert_eq!(serde_json::to_value(<Status>::default()).expect("JSON"), json!({}));
     let status = Status { phase: Some(Phase::Ready), granted_id: Some(100), ..Status::default() };
     assert_eq!(serde_json::to_value(status).expect("JSON"), json!({ "phase": "ready", "grantedID": 100 }));
 }

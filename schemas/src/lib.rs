@@ -6,6 +6,7 @@
 //! target, a [`Report`] is what a driver has read back from it.
 
 mod callback;
+mod carried_out;
 mod codec;
 mod command;
 mod delivery;

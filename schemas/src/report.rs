@@ -48,6 +48,27 @@ const SHORT: usize = 160;
 const LEFT_OUT: &str = "LeftOut";
 
 impl Report {
+    /// The report that a command was carried out, without a state that was read back.
+    pub fn new(
+        (driver, target): (impl Into<String>, impl Into<String>),
+        generation: Generation,
+        (instance, at): (impl Into<String>, impl Into<String>),
+    ) -> Self {
+        Self {
+            driver: driver.into(),
+            target: target.into(),
+            instance: instance.into(),
+            generation,
+            at: at.into(),
+            outcome: Outcome::Applied,
+            applied: None,
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+            change: None,
+        }
+    }
+
     /// Cuts the texts of items, and then leaves out items, until the report has at most `max` bytes of JSON. A note
     /// counts those that are left out. A state that is too large itself stays.
     pub fn bound(&mut self, max: usize) {
@@ -378,18 +399,11 @@ mod tests {
 
     fn report(reason: &str, items: u16) -> Report {
         let items = || (1..=items).map(|vid| Item::vlan(VlanId::new(vid).unwrap()));
+        let generation = Generation { term: 1, sequence: 1, hash: "h".into() };
         Report {
-            driver: "netconf".into(),
-            target: "leaf1".into(),
-            instance: "a".into(),
-            generation: Generation { term: 1, sequence: 1, hash: "h".into() },
-            at: "2030-01-01T00:00:00Z".into(),
-            outcome: Outcome::Applied,
-            applied: None,
             rejected: items().map(|item| Rejection::permanent(item, reason)).collect(),
             notes: items().map(|item| Note::new("Drift", item, reason)).collect(),
-            device: None,
-            change: None,
+            ..Report::new(("netconf", "leaf1"), generation, ("a", "2030-01-01T00:00:00Z"))
         }
     }
 

@@ -28,8 +28,10 @@ macro_rules! vocabulary {
 
 vocabulary! {
     /// Where an object is on its way to the wire and back.
+    #[derive(Default)]
     pub enum Phase: "lowercase" {
         /// Seen; something that it needs is not done yet.
+        #[default]
         Pending,
         /// Everything that realises it has confirmed it.
         Ready,

@@ -20,7 +20,7 @@ mod system;
 
 pub use callbacks::{Callback, Receiver};
 pub use helm::Helm;
-pub use manifests::{access, attachment, connection_point, object, service, subnet};
+pub use manifests::{access, attachment, connection_point, object, service, subnet, unchecked_namespace};
 pub use networks::Networks;
 pub use nodes::{daemon_set, deployment, nodes, two_nodes};
 pub use objects::ExpectedStatus;

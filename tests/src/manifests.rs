@@ -1,9 +1,15 @@
-//! Manifests of the operator's objects: YAML documents, which can be concatenated.
+//! Manifests of the operator's objects, and of namespaces: YAML documents, which can be concatenated.
 
 /// An object of `eno.k8s.io`. `metadata` and `spec` are the content of YAML flow mappings.
 pub fn object(kind: &str, metadata: &str, spec: &str) -> String {
+    let version = eno_nbi_crds::api_version(kind);
+    format!("\n---\n{{apiVersion: {version}, kind: {kind}, metadata: {{{metadata}}}, spec: {{{spec}}}}}\n")
+}
+
+/// A namespace whose pods may use networks without a check.
+pub fn unchecked_namespace(name: &str) -> String {
     format!(
-        "\n---\n{{apiVersion: eno.k8s.io/v1alpha1, kind: {kind}, metadata: {{{metadata}}}, spec: {{{spec}}}}}\n"
+        "\n---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{eno.k8s.io/use-check: 'off'}}}}}}\n"
     )
 }
 

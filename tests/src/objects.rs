@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use eno::apply::nad_resource;
-use eno_nbi_crds::{ConnectionPoint, EnoResource, Phase};
+use eno_nbi_crds::{ConnectionPoint, EnoResource, Phase, manifest};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
@@ -126,15 +126,13 @@ impl System {
 
     /// Merges a patch into an object.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
-        let version = if kind == "Node" || kind == "Namespace" { "v1" } else { "eno.k8s.io/v1alpha1" };
-        let (namespace, name) = match name.split_once('/') {
-            Some((namespace, name)) => (Some(namespace), name),
-            None => (None, name),
-        };
-        let object =
-            json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        let mut object = manifest(kind, name, ());
+        if kind == "Node" || kind == "Namespace" {
+            object["apiVersion"] = json!("v1");
+        }
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        let patched = self.api_of(&object).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let (api, params) = (self.api_of(&object), PatchParams::default());
+        let patched = api.patch(&object.name_any(), &params, &Patch::Merge(&patch)).await;
         patched.unwrap_or_else(|error| panic!("patching {kind} {name}: {error}"));
     }
 
@@ -243,16 +241,21 @@ impl System {
         K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
     {
         let wanted = wanted.into();
-        let (namespace, plain) = name.split_once('/').unwrap_or(("", name));
-        let fields = match namespace {
-            "" => format!("metadata.name={plain}"),
-            namespace => format!("metadata.name={plain},metadata.namespace={namespace}"),
+        self.until_one(name, &format!("{wanted:?}"), |object| wanted.met(object)).await
+    }
+
+    /// Waits until `good` accepts an object, `[namespace/]name`.
+    pub async fn until_one<K>(&self, name: &str, what: &str, good: impl Fn(&K) -> bool) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        let fields = match name.split_once('/') {
+            Some((namespace, name)) => format!("metadata.name={name},metadata.namespace={namespace}"),
+            None => format!("metadata.name={name}"),
         };
-        let what = format!("{} {name} {wanted:?}", K::kind(&()));
+        let what = format!("{} {name}: {what}", K::kind(&()));
         let config = watcher::Config::default().fields(&fields);
-        let mut found = self
-            .until(self.all::<K>(), config, &what, |all| all.values().any(|object| wanted.met(object)))
-            .await;
+        let mut found = self.until(self.all::<K>(), config, &what, |all| all.values().any(&good)).await;
         found.pop_first().expect("the object").1
     }
 

@@ -1,5 +1,6 @@
 //! Runs the `eno` program against a sandbox, like a user.
 
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
@@ -31,6 +32,17 @@ impl System {
         stdin.write_all(input.as_bytes()).await.expect("the program reads");
         drop(stdin);
         child.wait_with_output().await.expect("the program ends")
+    }
+
+    /// A file with the administrator's kubeconfig as another user, with a namespace.
+    pub fn kubeconfig_of(&self, dir: &Path, user: &str, namespace: &str) -> PathBuf {
+        let text = std::fs::read_to_string(&self.sandbox.info().kubeconfig).expect("a kubeconfig");
+        let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
+        config["users"][0]["user"]["as"] = user.into();
+        config["contexts"][0]["context"]["namespace"] = namespace.into();
+        let path = dir.join(user);
+        std::fs::write(&path, config.to_string()).expect("a file");
+        path
     }
 
     /// Runs `eno … -o json`, which must end with this exit code, and parses its output.

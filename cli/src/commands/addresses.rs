@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use crate::inspect::addresses::{Addresses, PoolOwner, addresses};
+use crate::inspect::left_out;
 use crate::inspect::output::{Format, table};
 use crate::inspect::source::{FromArgs, Source};
-use crate::inspect::{ClusterArgs, left_out};
 
 /// Show the pools of addresses, the free VLAN IDs and, with -o wide, the addresses of pods; or who has one address.
 ///
@@ -24,12 +24,10 @@ pub(super) struct AddressesArgs {
     output: Format,
     #[command(flatten)]
     from: FromArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
 }
 
 pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
-    let source = Source::open(&args.from, &args.cluster).await?;
+    let source = Source::open(&args.from).await?;
     let world = source.cluster_state(source.namespace()).await?;
     let left_out = left_out(&world);
     let mut found = Addresses { left_out, ..addresses(&world, &source.pods().await?) };

@@ -10,7 +10,7 @@ use crate::inspect::blame::{Line, blame};
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
 use crate::inspect::source::{FromArgs, Source};
-use crate::inspect::{ClusterArgs, NatsClientArgs, left_out};
+use crate::inspect::{NatsClientArgs, left_out};
 
 /// Say for each VLAN on a port of a switch which objects want it, or that it is foreign.
 ///
@@ -29,8 +29,6 @@ pub(super) struct BlameArgs {
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
     messages: NatsClientArgs,
 }
 
@@ -46,7 +44,7 @@ struct Blame {
 }
 
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
-    let source = Source::open(&args.from, &args.cluster).await?;
+    let source = Source::open(&args.from).await?;
     let world = source.cluster_state(source.namespace()).await?;
     let left_out = left_out(&world);
     let device = Key::cluster(Kind::FabricDevice, &args.device.as_str().into());

@@ -9,7 +9,7 @@ use eno_engine::forecast::{Action, Evaluation, ObjectForecast};
 use crate::inspect::output::{Format, name, table};
 use crate::inspect::plan::{Plan, SwitchPreview, indented, plan};
 use crate::inspect::source::{FromArgs, Source};
-use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, manifests};
+use crate::inspect::{NatsClientArgs, left_out, manifests};
 
 /// The exit code when something would fail.
 const EXIT_WOULD_FAIL: u8 = 2;
@@ -42,8 +42,6 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
     messages: NatsClientArgs,
 }
 
@@ -62,7 +60,7 @@ enum Output {
 
 pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let objects = manifests::read(&args.files)?;
-    let source = Source::open(&args.from, &args.cluster).await?;
+    let source = Source::open(&args.from).await?;
     let nats = match (&source, args.output) {
         (Source::Dump(_), Output::Xml) => {
             bail!(

@@ -18,7 +18,7 @@ use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Hop, Reports, hops};
 use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
-use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
+use crate::inspect::{NatsClientArgs, left_out, parse_object};
 use crate::screen::{age, local_time};
 
 /// Show how the operator's objects are, or of one object every hop of its way.
@@ -44,8 +44,6 @@ pub(super) struct StatusArgs {
     pub(super) watch: bool,
     #[command(flatten)]
     from: FromArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
     #[command(flatten)]
     messages: NatsClientArgs,
 }
@@ -74,7 +72,7 @@ struct Detail {
 }
 
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
-    let source = Source::open(&args.from, &args.cluster).await?;
+    let source = Source::open(&args.from).await?;
     let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
     let world = source.cluster_state(namespace).await?;
     if args.object.is_empty() {

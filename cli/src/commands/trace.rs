@@ -8,7 +8,7 @@ use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
 use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::timeline::Entry;
-use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
+use crate::inspect::{NatsClientArgs, left_out, parse_object};
 use crate::screen::local_time;
 
 /// Show what happened to an object in the last 7 days: its phases, what drivers did on its way meanwhile, and its
@@ -30,8 +30,6 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
     messages: NatsClientArgs,
 }
 
@@ -45,7 +43,7 @@ struct Trace {
 }
 
 pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
-    let source = Source::open(&args.from, &args.cluster).await?;
+    let source = Source::open(&args.from).await?;
     let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
     let key = parse_object(&args.object, namespace)?;
     let messages = source.messages_required(&args.messages).await?;

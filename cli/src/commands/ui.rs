@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use crate::inspect::source::{FromArgs, Source};
-use crate::inspect::{ClusterArgs, NatsClientArgs, parse_object};
+use crate::inspect::{NatsClientArgs, parse_object};
 use crate::ui::{Console, Options};
 
 /// Show all that in a browser: what is not ready, the path of one object from pod to gateway, the fabric, the history,
@@ -30,21 +30,19 @@ pub(super) struct UiArgs {
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
     messages: NatsClientArgs,
 }
 
 pub(super) async fn run(args: UiArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let opening = async {
-        let source = Source::open(&args.from, &args.cluster).await?;
+        let source = Source::open(&args.from).await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| source.namespace().to_owned());
         let page = match args.object.as_slice() {
             [] => "/".to_owned(),
             words => format!("/path/{}", parse_object(words, &namespace)?),
         };
         let (place, flags) = match &source {
-            Source::Live(_) => (args.cluster.server().await?, args.cluster.flags()),
+            Source::Live(_) => (args.from.cluster.server().await?, args.from.cluster.flags()),
             Source::Dump(dump) => (dump.path().display().to_string(), source.flags()),
         };
         let nats = args.messages.clone();

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use eno_nbi_crds::manifest;
 use serde_json::{Value, json};
 
 use super::ImportError;
@@ -15,7 +16,6 @@ use super::read::{Input, Link, Pool, PoolInterface, Source, field, is_interface_
 /// The default address in the plugin's own Deployment.
 pub const DEFAULT_ADDRESS: &str = "tcp:10.2.0.1:6640";
 
-const API_VERSION: &str = "eno.k8s.io/v1alpha1";
 const ASSUMED_ADDRESS: &str = "Address is that of the plugin's own Deployment; --address, or that Deployment among the files, says another";
 const ASSUMED_CNIS: &str = "SupportedCnis is assumed: nothing in the files says it. Give the ConnectionPoint's own manifest as well, or set it here";
 
@@ -222,9 +222,7 @@ fn assumed_cni(name: &str, interfaces: usize) -> Value {
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Object {
-    let manifest =
-        json!({ "apiVersion": API_VERSION, "kind": kind, "metadata": { "name": name }, "spec": spec });
-    Object { remarks: Vec::new(), manifest }
+    Object { remarks: Vec::new(), manifest: manifest(kind, name, spec) }
 }
 
 fn unique(first: Option<&str>, second: &str, problem: impl Fn() -> String) -> Result<(), ImportError> {

@@ -351,15 +351,13 @@ impl Addresses {
 
 #[cfg(test)]
 mod tests {
+    use eno_nbi_crds::manifest;
     use serde_json::json;
 
     use super::*;
 
     fn subnet(spec: &serde_json::Value) -> Subnet {
-        serde_json::from_value(json!({
-            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "Subnet", "metadata": { "name": "s" }, "spec": spec,
-        }))
-        .expect("a Subnet")
+        serde_json::from_value(manifest("Subnet", "s", spec)).expect("a Subnet")
     }
 
     #[test]
@@ -427,11 +425,8 @@ mod tests {
 
     #[test]
     fn vlan_ids_that_an_object_names_are_not_free() {
-        let network: PhysicalNetwork = serde_json::from_value(json!({
-            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "PhysicalNetwork", "metadata": { "name": "dc" },
-            "spec": { "SegmentationIDs": ["100-103", "200"] },
-        }))
-        .expect("a PhysicalNetwork");
+        let network = manifest("PhysicalNetwork", "dc", json!({ "SegmentationIDs": ["100-103", "200"] }));
+        let network: PhysicalNetwork = serde_json::from_value(network).expect("a PhysicalNetwork");
         let id = |id| VlanId::new(id).expect("a VLAN ID");
         let holders = [(id(101), vec!["L2Service/a".to_owned()]), (id(300), Vec::new())].into();
         let VlanUse { used, free, .. } = vlan_use(&network, &holders);

@@ -17,12 +17,14 @@ use crate::sysdump::Dump;
 /// Pods per page of a list.
 const PAGE_SIZE: u32 = 500;
 
-/// The option for an answer without the cluster.
+/// The options that say where a command reads.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FromArgs {
     /// Answer from this file of eno sysdump, as of its time, and ask neither the cluster nor NATS.
     #[arg(long, value_name = "DUMP", conflicts_with_all = ["kubeconfig", "context"])]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 }
 
 /// Where a command reads.
@@ -35,8 +37,8 @@ pub(crate) enum Source {
 
 impl Source {
     /// The dump, if one is named, or else the cluster.
-    pub(crate) async fn open(from: &FromArgs, cluster: &ClusterArgs) -> anyhow::Result<Self> {
-        let Some(path) = &from.from else { return Ok(Self::Live(cluster.client().await?)) };
+    pub(crate) async fn open(args: &FromArgs) -> anyhow::Result<Self> {
+        let Some(path) = &args.from else { return Ok(Self::Live(args.cluster.client().await?)) };
         let dump = Dump::open(path)?;
         eprintln!("eno: as of {}, from {}, which eno {} wrote", dump.made_at(), path.display(), dump.eno());
         Ok(Self::Dump(dump))

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use eno_control_plane::node::PAUSE_IMAGE;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::Request;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
-
-use crate::containerd::image;
 
 #[derive(Clone, PartialEq, Message)]
 struct RunPodSandboxRequest {
@@ -177,7 +176,7 @@ impl Cri {
             pod_sandbox_id: sandbox.id.clone(),
             config: Some(ContainerConfig {
                 metadata: Some(ContainerMetadata { name: "main".into() }),
-                image: Some(ImageSpec { image: image::NAME.into() }),
+                image: Some(ImageSpec { image: PAUSE_IMAGE.into() }),
             }),
             sandbox_config: Some(sandbox.config.clone()),
         };

@@ -1,7 +1,6 @@
 //! The resolver and its client with a real containerd and real pods.
 
 mod cri;
-mod image;
 mod node;
 
 use std::collections::HashMap;

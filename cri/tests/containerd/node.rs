@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use eno_control_plane::node::{PAUSE_IMAGE, write_pause_archive};
 use tempfile::TempDir;
 
 use crate::common::Resolver;
 use crate::containerd::cri::Cri;
-use crate::containerd::image;
 
 /// A CNI plugin without effect: containerd creates the namespace itself.
 const PLUGIN: &str = r#"#!/bin/sh
@@ -68,7 +68,8 @@ impl Node {
         // Namespaces are bound at their usual path, invisible outside.
         node.command("mkdir -p /run/netns && mount -t tmpfs netns /run/netns");
         node.start_containerd().await;
-        let archive = image::archive(node.folder.path());
+        let archive = node.folder.path().join("image.tar");
+        write_pause_archive(&archive).expect("an image");
         let imported = Command::new("ctr")
             .arg("--address")
             .arg(node.socket())
@@ -182,7 +183,7 @@ state = "{root}/state"
 [grpc]
 address = "{root}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "{image}"
+sandbox_image = "{PAUSE_IMAGE}"
 restrict_oom_score_adj = true
 stream_server_address = "127.0.0.1"
 stream_server_port = "0"
@@ -193,8 +194,7 @@ bin_dir = "{root}/bin"
 conf_dir = "{root}/cni"
 [plugins."io.containerd.internal.v1.opt"]
 path = "{root}/opt"
-"#,
-        image = image::NAME
+"#
     );
     fs::write(path("config.toml"), config).expect("the configuration");
 }

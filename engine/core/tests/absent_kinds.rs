@@ -1,21 +1,14 @@
 //! An engine that begins while the API server does not know a kind.
 
-use eno_core::kinds::{RouteSpec, Spec};
-use eno_core::{Key, Kind, Object};
+use eno_core::{Key, Kind};
 use eno_schemas::{Phase, Pool};
 
 use crate::edits::edit_subnet;
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
-
-fn route() -> Object {
-    let spec = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: "10.1.0.1".parse().unwrap() };
-    object(Kind::Route, "out", Spec::Route(spec))
-}
 
 /// A ready attachment `a` whose Subnet names a Route; `hot_plug`: running pods get addresses of it.
 fn routed(mut w: World, hot_plug: bool) -> (World, Key, Key) {
-    w.apply(route());
+    w.apply(route("out", "10.1.0.1"));
     let subnet = w.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| {
         spec.routes = vec!["out".into()];
         if hot_plug {
@@ -54,7 +47,7 @@ fn networks_stay_and_come_without_routes() {
     w.apply(service("t", 200, &["dc"]));
     let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     assert_eq!(w.phase(&b), Phase::Ready, "{}", w.message(&b));
-    w.apply_and_settle(route());
+    w.apply_and_settle(route("out", "10.1.0.1"));
     assert_eq!([&subnet, &a].map(|key| w.phase(key)), [Phase::Ready; 2], "{}", w.message(&a));
     assert_eq!((w.nad("ns", "a"), w.carrying_ports(100)), (before.0, before.1));
 }

@@ -4,7 +4,6 @@ use eno_core::{Key, Name, Object};
 use eno_schemas::{Ipam, Phase};
 
 use crate::edits::edit_subnet;
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 /// An L2Service with a Subnet of its own, both called `name`.

@@ -4,7 +4,6 @@ use eno_core::{Event, Key, Labels, Pod, Selector, Uses, Workload};
 use eno_schemas::Phase;
 
 use crate::edits::edit_attachment;
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const DELETABLE: &str =

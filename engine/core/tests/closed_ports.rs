@@ -8,7 +8,6 @@ use eno_schemas::{Command, Desired, Outcome, Phase, PortBefore};
 use crate::fixtures::{
     applied_fabric, device_key, leaf1_with_lag, moved_leaf1, ready_world, switch, to_node,
 };
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 /// The closed ports in the last command of leaf1.
@@ -25,7 +24,7 @@ fn in_status(w: &World) -> Vec<&str> {
 fn report_closed(w: &mut World, command: &Command, outcome: Outcome, closed: &[&str]) {
     let closed = closed.iter().map(|name| (*name).to_owned()).collect();
     let Desired::Fabric(fabric) = command.desired.clone() else { panic!("{command:?}") };
-    let applied = applied_fabric(&fabric, Some(closed), BTreeMap::new());
+    let applied = applied_fabric(&fabric, closed, BTreeMap::new());
     w.report_on(&switch("leaf1"), command, outcome, Some(applied), Vec::new());
     w.settle();
 }

@@ -1,11 +1,8 @@
 //! Clashes of cluster IDs: a switch keeps VLANs that another cluster may own, and their objects stay Terminating.
 
-use std::collections::BTreeMap;
-
 use eno_schemas::{FabricDesired, Item, Note, Phase};
 
-use crate::fixtures::{applied_fabric, device_key, ready_world, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::fixtures::{device_key, ready_world, switch};
 use crate::world::*;
 
 const CLASH_MESSAGE: &str = "another cluster uses the cluster ID lab, too";
@@ -15,7 +12,7 @@ fn report_clash(w: &mut World, kept: &FabricDesired) {
     let note = Note { kind: "ClusterIDClash".into(), item: Item::TARGET, message: CLASH_MESSAGE.into() };
     w.notes.insert(switch("leaf1"), vec![note]);
     w.silent.insert(switch("leaf1"));
-    w.report_applied("leaf1", applied_fabric(kept, None, BTreeMap::new()));
+    w.report_applied("leaf1", kept.carried_out());
 }
 
 /// Ends the clash: leaf1 executes its last command.

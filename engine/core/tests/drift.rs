@@ -1,14 +1,12 @@
 //! Drift of a switch with `Drift: Report`, and changes of its audit interval.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use eno_core::{About, ConditionReason, Key, NoticeKind};
 use eno_schemas::{Desired, Drift, Item, Note, Phase, VLAN_TAKEN_OFF, VlanSet};
 
 use crate::edits::edit_device;
-use crate::fixtures::{applied_fabric, device_key, ready_world, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::fixtures::{device_key, ready_world, switch};
 use crate::world::*;
 
 /// leaf1 reports the commanded state; `lost`: without VLANs on `e1` and with a note of the drift.
@@ -19,7 +17,7 @@ fn report_leaf1(w: &mut World, lost: bool) {
     }
     let note = Note { kind: "Drift".into(), item: Item::port("e1"), message: "VLAN 100 is gone".into() };
     w.notes.insert(switch("leaf1"), if lost { vec![note] } else { Vec::new() });
-    w.report_applied("leaf1", applied_fabric(&fabric, None, BTreeMap::new()));
+    w.report_applied("leaf1", fabric.carried_out());
 }
 
 #[test]
@@ -96,7 +94,7 @@ fn report_notes(w: &mut World, notes: &[(&str, &str)]) {
     };
     w.notes.insert(switch("leaf1"), notes.iter().map(note).collect());
     let fabric = w.commanded_fabric("leaf1").clone();
-    w.report_applied("leaf1", applied_fabric(&fabric, None, BTreeMap::new()));
+    w.report_applied("leaf1", fabric.carried_out());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::kinds::{BridgeDomainSpec, LeadsTo, NodePoolSpec, Plugin, Spec, SupportedCni};
+use eno_core::kinds::{LeadsTo, Plugin, SupportedCni};
 use eno_core::{Event, Key, Kind, Labels, Object, Target};
 use eno_schemas::{
     Applied, Desired, FabricDesired, InterfaceType, Item, Outcome, Phase, PortBefore, Rejection, VlanId,
@@ -35,17 +35,8 @@ pub fn to_device(device: &str, port: &str) -> LeadsTo {
     LeadsTo::Device { device: device.into(), port: port.into() }
 }
 
-/// A NodePool of the nodes whose label has one of the values.
-pub fn node_pool(name: &str, label: &str, values: &[&str]) -> Object {
-    let selector = serde_json::json!([{ "key": label, "operator": "In", "values": values }]);
-    let node_selector = serde_json::from_value(selector).unwrap();
-    object(Kind::NodePool, name, Spec::NodePool(NodePoolSpec { node_selector }))
-}
-
 pub fn bridge_domain(name: &str, id: u16, points: &[&str]) -> Object {
-    let connection_points = points.iter().map(|point| (*point).into()).collect();
-    let spec = BridgeDomainSpec { vlan: vid(id), connection_points };
-    object(Kind::L2BridgeDomain, name, Spec::BridgeDomain(spec))
+    object(Kind::L2BridgeDomain, name, serde_json::json!({ "Vlan": id, "ConnectionPoints": points }))
 }
 
 /// A CNI plugin that gives pods kernel interfaces.
@@ -172,14 +163,12 @@ impl World {
 /// A switch that has all that it is commanded, with these closed ports and states before the first VLAN.
 pub fn applied_fabric(
     fabric: &FabricDesired,
-    closed: Option<BTreeSet<String>>,
+    closed: BTreeSet<String>,
     before: BTreeMap<String, PortBefore>,
 ) -> Applied {
-    Applied::Fabric {
-        vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-        ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-        carried: BTreeMap::new(),
-        closed,
-        before,
+    let mut applied = fabric.carried_out();
+    if let Applied::Fabric { closed: none, before: empty, .. } = &mut applied {
+        (*none, *empty) = (Some(closed), before);
     }
+    applied
 }

@@ -9,7 +9,6 @@ use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
 use crate::fixtures::{attachment_key, point_without_nics, to_device, to_node};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 #[derive(Clone, Debug)]

@@ -1,14 +1,12 @@
 //! Hot-plug: attachments that are plugged into running pods.
 
-use eno_core::kinds::{RouteSpec, Spec};
-use eno_core::{Key, Kind, Object};
+use eno_core::{Key, Object};
 use eno_schemas::{
     CniName, HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanType,
 };
 
 use crate::edits::{edit_attachment, edit_subnet};
 use crate::fixtures::{attachment_key, vid};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
@@ -29,8 +27,7 @@ fn problem<'a>(w: &'a World, key: &Key, pod: &str) -> &'a str {
 
 fn hot_plug_world(pool: Option<(&str, &str)>) -> World {
     let mut w = World::with_agents();
-    let route = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: "10.1.0.1".parse().unwrap() };
-    w.apply(object(Kind::Route, "out", Spec::Route(route)));
+    w.apply(route("out", "10.1.0.1"));
     w.apply(with_pool(pool));
     for (name, vid) in [("s", 100), ("t", 200)] {
         w.apply(with_subnets(&service(name, vid, &[]), &["sn"]));

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use eno_schemas::{Item, Note, PortBefore};
 
 use crate::fixtures::{applied_fabric, device_key, leaf1_with_lag, moved_leaf1, ready_world, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn before() -> PortBefore {
@@ -37,7 +36,7 @@ fn report_before(w: &mut World, before: &[(&str, PortBefore)]) {
     let fabric = w.commanded_fabric("leaf1");
     let closed = fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.clone()).collect();
     let before = before.iter().map(|(name, before)| ((*name).to_owned(), before.clone())).collect();
-    let applied = applied_fabric(fabric, Some(closed), before);
+    let applied = applied_fabric(fabric, closed, before);
     w.report_applied("leaf1", applied);
 }
 

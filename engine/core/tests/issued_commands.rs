@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use eno_core::{Event, Moment, StreamEvent, Target};
 
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 #[test]

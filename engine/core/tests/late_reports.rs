@@ -1,12 +1,9 @@
 //! Late reports on an older command with the same hash as the present one, with another command in between.
 
-use std::collections::BTreeMap;
-
 use eno_core::{Event, Key, Target};
-use eno_schemas::{Applied, Desired, Outcome, Phase, Report};
+use eno_schemas::{Applied, Desired, Phase, Report};
 
-use crate::fixtures::{applied_fabric, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::fixtures::switch;
 use crate::world::*;
 
 /// The report on the target's present command.
@@ -14,22 +11,13 @@ fn answer(w: &mut World, target: &Target) -> Report {
     w.settle();
     let command = w.command(target);
     let applied = match &command.desired {
-        Desired::Fabric(fabric) => applied_fabric(fabric, None, BTreeMap::new()),
+        Desired::Fabric(fabric) => fabric.carried_out(),
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),
     };
     Report {
-        driver: command.driver,
-        target: command.target,
-        instance: "i".into(),
-        generation: command.generation,
-        at: "2026-01-01T00:00:00Z".into(),
-        outcome: Outcome::Applied,
         applied: Some(applied),
-        rejected: Vec::new(),
-        notes: Vec::new(),
-        device: None,
-        change: None,
+        ..Report::new((command.driver, command.target), command.generation, ("i", "2026-01-01T00:00:00Z"))
     }
 }
 

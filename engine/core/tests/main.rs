@@ -1,5 +1,6 @@
 //! Tests of the core against a simulated cluster: object lifecycles, and properties over random histories.
 //! All of them are one binary, because each test binary links every dependency again.
+#![allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 
 mod absent_kinds;
 mod address_pools;

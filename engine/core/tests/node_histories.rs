@@ -11,7 +11,6 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 
 use crate::edits::{edit_point, edit_subnet};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {

@@ -8,7 +8,6 @@ use eno_schemas::{Cni, Failure, HostNetwork, Item, Outcome, OvsDatapath, Phase, 
 
 use crate::edits::{edit_attachment, edit_point};
 use crate::fixtures::{kernel_cni, rejection, vid};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn host_network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {

@@ -8,7 +8,6 @@ use crate::edits::{edit_point, edit_service, edit_subnet};
 use crate::fixtures::{
     bridge_domain, device_key, kernel_cni, point_without_nics, ready_world, rejection, switch, to_device, vid,
 };
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const ALL_PORTS: [&str; 13] = [

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::edits::edit_links;
 use crate::fixtures::{rejection, vid};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const LABEL: &str = "podconfig";

@@ -2,15 +2,15 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
-use eno_core::kinds::{LeadsTo, PhysicalNetworkSpec, Plugin, Spec};
+use eno_core::kinds::{LeadsTo, Plugin};
 use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::Phase;
+use serde_json::json;
 
 use crate::edits::edit_point;
 use crate::fixtures::{
-    bridge_domain, device_key, kernel_cni, node_pool, point_without_nics, to_device as link, to_node as node,
+    bridge_domain, device_key, kernel_cni, point_without_nics, to_device as link, to_node as node,
 };
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn nic(name: &str, interface: &str) -> LeadsTo {
@@ -22,8 +22,7 @@ fn network(name: &str) -> LeadsTo {
 }
 
 fn physical(name: &str, unmanaged: bool) -> Object {
-    let spec = PhysicalNetworkSpec { unmanaged, ..PhysicalNetworkSpec::default() };
-    object(Kind::PhysicalNetwork, name, Spec::PhysicalNetwork(spec))
+    object(Kind::PhysicalNetwork, name, json!({ "Unmanaged": unmanaged }))
 }
 
 /// A ConnectionPoint on the `eth1` of these nodes.

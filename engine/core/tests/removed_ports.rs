@@ -1,13 +1,12 @@
 //! Ports removed from a switch's spec are commanded without VLANs until the driver reports them empty.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use eno_core::Object;
 use eno_schemas::{Applied, FabricPort};
 
 use crate::edits::edit_device;
-use crate::fixtures::{applied_fabric, device_key, leaf1_with_lag, leaf1_without, ready_world, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::fixtures::{device_key, leaf1_with_lag, leaf1_without, ready_world, switch};
 use crate::world::*;
 
 /// The interfaces in the last command of leaf1, with their VLANs.
@@ -29,7 +28,7 @@ fn on_e1(w: &World) -> Option<String> {
 
 /// leaf1 reports its last command as applied, with these VLANs on the removed port `e1`.
 fn report_e1_vlans(w: &mut World, on_e1: &str) {
-    let mut applied = applied_fabric(w.commanded_fabric("leaf1"), None, BTreeMap::new());
+    let mut applied = w.commanded_fabric("leaf1").carried_out();
     let Applied::Fabric { ports, .. } = &mut applied else { unreachable!() };
     ports.insert("e1 (leaving)".into(), on_e1.parse().unwrap());
     w.report_applied("leaf1", applied);

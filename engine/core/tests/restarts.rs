@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use eno_core::{Key, Object};
 use eno_schemas::{Applied, AppliedLink, LinkKind, Outcome, Phase};
 
-use crate::fixtures::{applied_fabric, device_key, ready_world, switch, to_device, to_node};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::fixtures::{device_key, ready_world, switch, to_device, to_node};
 use crate::world::*;
 
 /// [`ready_world`] with another service `t`.
@@ -215,7 +214,7 @@ fn forged_report_that_outlives_a_leader_makes_nothing_ready() {
     w.apply_and_settle(service("s", 101, &["dc"]));
     let mut forged = w.command(&leaf1);
     forged.generation.term += 1;
-    let applied = applied_fabric(w.commanded_fabric("leaf1"), None, BTreeMap::new());
+    let applied = w.commanded_fabric("leaf1").carried_out();
     w.report_on(&leaf1, &forged, Outcome::Applied, Some(applied), Vec::new());
     w.restart();
     w.restart_and_settle();

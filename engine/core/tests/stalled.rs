@@ -1,12 +1,12 @@
 //! The condition Stalled and the reasons of the condition Ready.
 
-use eno_core::kinds::{Cause, Invalid, PhysicalNetworkSpec, Spec};
-use eno_core::{ConditionReason, Event, Key, Kind, Name, Selector};
+use eno_core::kinds::{Cause, Invalid};
+use eno_core::{ConditionReason, Event, Key, Kind, Name};
 use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanType};
+use serde_json::json;
 
 use crate::edits::edit_attachment;
 use crate::fixtures::{device_key, rejection, switch, vid};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const START: &str = "2026-01-01T00:00:00Z";
@@ -34,8 +34,8 @@ fn invalid_spec_is_stalled_immediately() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 101, &[]));
-    let unreadable = object(Kind::Subnet, "sn", subnet("sn", "10.0.0.0/24").spec.unwrap());
-    let unreadable = eno_core::Object { spec: Err(Invalid::new("Address", "no address")), ..unreadable };
+    let unreadable = Err(Invalid::new("Address", "no address"));
+    let unreadable = eno_core::Object { spec: unreadable, ..subnet("sn", "10.0.0.0/24") };
     let mut cases = vec![unreadable];
     let attach = |name: &str, services: &[&str], change: fn(&mut eno_core::kinds::AttachmentSpec)| {
         edit_attachment(&attachment(name, services, "cp"), change)
@@ -55,15 +55,9 @@ fn invalid_spec_is_stalled_immediately() {
 
 #[test]
 fn recoverable_error_is_stalled_after_a_minute() {
-    let closed = PhysicalNetworkSpec {
-        segmentation_ids: Some("10-999".parse().unwrap()),
-        namespaces: Some(
-            serde_json::from_str::<Selector>(r#"[{"key":"a","operator":"Exists","values":[]}]"#).unwrap(),
-        ),
-        unmanaged: false,
-    };
+    let closed = json!([{ "key": "a", "operator": "Exists", "values": [] }]);
     let mut w = World::with_agents();
-    w.apply(object(Kind::PhysicalNetwork, "closed", Spec::PhysicalNetwork(closed)));
+    w.apply(object(Kind::PhysicalNetwork, "closed", json!({ "Namespaces": closed })));
     w.apply(service("s", 100, &["dc"]));
     w.apply(service("inside", 101, &["closed"]));
     w.apply(with_subnets(&service("broken", 102, &[]), &["nope"]));

@@ -1,20 +1,12 @@
 //! Validation of Subnets and Routes, and addresses with more than one allocator.
 
-use eno_core::kinds::{RouteSpec, Spec};
-use eno_core::{Condition, Key, Kind, Object};
+use eno_core::{Condition, Key, Object};
 use eno_schemas::{Ipam, Phase, Pool, VlanType};
 
 use crate::edits::{edit_attachment, edit_subnet};
-use crate::fixtures::node_pool;
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
-
-fn route(name: &str, next_hop: &str) -> Object {
-    let spec = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: next_hop.parse().unwrap() };
-    object(Kind::Route, name, Spec::Route(spec))
-}
 
 fn routed(name: &str, network: &str, route: &str) -> Object {
     edit_subnet(&subnet(name, network), |spec| spec.routes = vec![route.into()])

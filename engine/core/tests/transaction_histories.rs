@@ -7,7 +7,6 @@ use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
 use crate::fixtures::{attachment_key, switch};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {

@@ -7,7 +7,6 @@ use eno_core::kinds::LeadsTo;
 use eno_schemas::{Phase, VlanId};
 
 use crate::fixtures::{switch, to_device, to_node};
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const RIGHT: [&str; 3] = ["leaf2:e1", "leaf2:e2", "leaf2:gw"];

@@ -9,7 +9,6 @@ use proptest::prelude::*;
 
 use crate::edits::{edit_attachment, edit_point, edit_service};
 use crate::fixtures::kernel_cni;
-#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];

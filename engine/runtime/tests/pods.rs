@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eno_conformance::NatsServer;
 use eno_engine::EngineArgs;
-use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig};
+use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig, manifest};
 use eno_schemas::NodeDesired;
 use futures::FutureExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -125,12 +125,7 @@ async fn running_pods_get_requested_interfaces() {
 async fn check_node_labels(client: &Client, nodes: &Api<Node>) {
     let opts = r#"{"BridgeName": "br-data"}"#;
     let cnis = json!([{ "Name": "ovs", "SupportedInterfaceTypes": ["kernel"], "Opts": opts }]);
-    apply(
-        client,
-        json!({ "apiVersion": "eno.k8s.io/v1alpha1", "kind": "ConnectionPoint", "metadata": { "name": "cp1" },
-            "spec": { "SupportedCnis": cnis } }),
-    )
-    .await;
+    apply(client, manifest("ConnectionPoint", "cp1", json!({ "SupportedCnis": cnis }))).await;
     let labelled = |node: Option<&Node>| {
         node.is_some_and(|node| {
             let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
@@ -212,20 +207,11 @@ async fn check_two_pods(client: &Client, configs: &Api<PodConfig>) {
 }
 
 async fn check_other_kinds(client: &Client) {
-    let group = "podnetwork.opdev.io/v1alpha1";
-    apply(
-        client,
-        json!({ "apiVersion": group, "kind": "Bridge", "metadata": { "name": "bridge-sample", "namespace": NAMESPACE },
-            "spec": { "name": "pnobr0", "cidr": "192.168.100.0/24" } }),
-    )
-    .await;
-    apply(
-        client,
-        json!({ "apiVersion": group, "kind": "PodNetworkConfig",
-            "metadata": { "name": "podnetwork-sample-a", "namespace": NAMESPACE },
-            "spec": { "Name": "podnetwork-sample-a", "eth0": { "mtu": 1400 } } }),
-    )
-    .await;
+    let name = |name: &str| format!("{NAMESPACE}/{name}");
+    let spec = json!({ "name": "pnobr0", "cidr": "192.168.100.0/24" });
+    apply(client, manifest("Bridge", &name("bridge-sample"), spec)).await;
+    let spec = json!({ "Name": "podnetwork-sample-a", "eth0": { "mtu": 1400 } });
+    apply(client, manifest("PodNetworkConfig", &name("podnetwork-sample-a"), spec)).await;
     let configs: Api<PodNetworkConfig> = Api::namespaced(client.clone(), NAMESPACE);
     let configured = |object: Option<&PodNetworkConfig>| {
         let status = object.and_then(|object| object.status.as_ref());

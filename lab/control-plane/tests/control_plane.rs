@@ -17,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 async fn start(dir: &Path) -> Result<ControlPlane, ControlPlaneError> {
     ControlPlane::start(ControlPlaneOptions::new(dir, Parts::from_env()?)).await
@@ -144,7 +145,7 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     pids.filter(|pid| parent_if_running(*pid) == Some(parent)).collect()
 }
 
-pub(crate) fn parent_if_running(pid: u32) -> Option<u32> {
+fn parent_if_running(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `PID (NAME) STATE PPID …`; the name can hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -156,18 +157,31 @@ pub(crate) fn parent_if_running(pid: u32) -> Option<u32> {
 #[tokio::test]
 async fn no_child_outlives_an_owner_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut owner = tokio::process::Command::new(env!("CARGO_BIN_EXE_eno-control-plane"))
+    let owner = ready_owner(env!("CARGO_BIN_EXE_eno-control-plane"), &[], &dir.path().join("cluster")).await;
+    assert_children_end_with(owner, 4).await;
+}
+
+/// Starts a program that runs servers in a directory, and waits until they are ready.
+pub(crate) async fn ready_owner(program: &str, arguments: &[&str], dir: &Path) -> Child {
+    let mut owner = Command::new(program)
+        .args(arguments)
         .arg("--dir")
-        .arg(dir.path().join("cluster"))
+        .arg(dir)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
-    let children = children_of(owner.id().unwrap());
-    assert_eq!(children.len(), 4, "{children:?}");
+    // It ends when it can't write.
+    owner.stdout = Some(lines.into_inner().into_inner());
+    owner
+}
 
+/// Kills a program, and waits until its children have ended.
+pub(crate) async fn assert_children_end_with(mut owner: Child, count: usize) {
+    let children = children_of(owner.id().unwrap());
+    assert_eq!(children.len(), count, "{children:?}");
     owner.kill().await.unwrap();
     let mut poll = tokio::time::interval(Duration::from_millis(10));
     let all_ended = async {

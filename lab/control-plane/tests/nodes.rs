@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use eno_control_plane::node::{CNI_BIN, OVSDB_SOCKET, Service, TEST_IMAGE};
@@ -15,7 +14,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{AttachParams, ListParams, LogParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::AsyncReadExt;
+
+use crate::control_plane::ready_owner;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -249,15 +250,8 @@ async fn nodes_run_pods_and_stop_releases_all_resources() {
 async fn killed_owner_releases_all_resources_and_directory_starts_again() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("cluster");
-    let mut owner = tokio::process::Command::new(env!("CARGO_BIN_EXE_eno-control-plane"))
-        .args(["--nodes", "1", "--dir"])
-        .arg(&dir)
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
+    let program = env!("CARGO_BIN_EXE_eno-control-plane");
+    let mut owner = ready_owner(program, &["--nodes", "1"], &dir).await;
     let read = kube::config::Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
     let how = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(read, &how).await.unwrap();

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use eno_control_plane::DirectoryError;
 use eno_control_plane::openstack::{
@@ -11,9 +9,8 @@ use eno_control_plane::openstack::{
 };
 use eno_control_plane::parts::Parts;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::control_plane::{children_of, parent_if_running};
+use crate::control_plane::{assert_children_end_with, children_of, ready_owner};
 
 fn options(dir: &Path) -> OpenStackOptions {
     OpenStackOptions::new(dir, Parts::from_env().unwrap())
@@ -139,30 +136,11 @@ async fn two_instances_run_concurrently_with_separate_objects() {
 #[tokio::test]
 async fn no_server_outlives_an_owner_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut owner = tokio::process::Command::new(env!("CARGO_BIN_EXE_eno-openstack"))
-        .arg("--dir")
-        .arg(dir.path().join("openstack"))
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
+    let owner = ready_owner(env!("CARGO_BIN_EXE_eno-openstack"), &[], &dir.path().join("openstack")).await;
     let children = children_of(owner.id().unwrap());
-    assert_eq!(children.len(), 2, "{children:?}");
     let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("serve.py");
     assert!(children.iter().all(named), "{children:?}");
-
-    owner.kill().await.unwrap();
-    let mut poll = tokio::time::interval(Duration::from_millis(10));
-    let all_ended = async {
-        while children.iter().any(|pid| parent_if_running(*pid).is_some()) {
-            poll.tick().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), all_ended)
-        .await
-        .expect("children run on without their owner");
+    assert_children_end_with(owner, 2).await;
 }
 
 mod lanes {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use eno_control_plane::node::is_root;
-use eno_nbi_crds::{ATTACH_LABEL_PREFIX, L2ServiceAttachment, Phase};
+use eno_nbi_crds::{ATTACH_LABEL_PREFIX, L2ServiceAttachment, Phase, manifest};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -192,29 +192,16 @@ fn label() -> Value {
 
 /// The network's objects, with addresses of a documentation range and no more than are needed.
 fn objects_of_the_network() -> [Value; 3] {
-    let api_version = "eno.k8s.io/v1alpha1";
+    let subnet = json!({
+        "Ipam": "whereabouts", "Address": "192.0.2.0", "Mask": 24, "Type": "v4",
+        "HotPlugPool": [{ "Start": "192.0.2.10", "End": "192.0.2.13" }],
+    });
+    let attachment =
+        json!({ "L2Services": [NAME], "ConnectionPoint": EVERYWHERE.name, "VlanType": "access" });
     [
-        json!({
-            "apiVersion": api_version,
-            "kind": "Subnet",
-            "metadata": { "name": NAME },
-            "spec": {
-                "Ipam": "whereabouts", "Address": "192.0.2.0", "Mask": 24, "Type": "v4",
-                "HotPlugPool": [{ "Start": "192.0.2.10", "End": "192.0.2.13" }],
-            },
-        }),
-        json!({
-            "apiVersion": api_version,
-            "kind": "L2Service",
-            "metadata": { "name": NAME },
-            "spec": { "SegmentationID": 100, "Subnets": [NAME] },
-        }),
-        json!({
-            "apiVersion": api_version,
-            "kind": "L2ServiceAttachment",
-            "metadata": { "name": NAME, "namespace": NAMESPACE },
-            "spec": { "L2Services": [NAME], "ConnectionPoint": EVERYWHERE.name, "VlanType": "access" },
-        }),
+        manifest("Subnet", NAME, subnet),
+        manifest("L2Service", NAME, json!({ "SegmentationID": 100, "Subnets": [NAME] })),
+        manifest("L2ServiceAttachment", &format!("{NAMESPACE}/{NAME}"), attachment),
     ]
 }
 

@@ -174,11 +174,11 @@ impl<'a> Demo<'a> {
         };
         let received = self.receiver.until(|seen| missing_callbacks(seen).is_empty());
         if tokio::time::timeout(LIMIT, received).await.is_err() {
-            let missing = missing_callbacks(&self.receiver.callbacks());
+            let missing = self.receiver.read(missing_callbacks);
             bail!("no callback with phase {phase} came for {}", missing.join(", "));
         }
         self.screen.title("Callbacks that came");
-        let callbacks = self.receiver.callbacks();
+        let callbacks = self.receiver.read(<[_]>::to_vec);
         let recent: Vec<_> = callbacks.iter().filter(|callback| callback.at >= since).collect();
         eno::outln!("{}", screen::callbacks(&recent, since));
         Ok(())

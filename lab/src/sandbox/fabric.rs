@@ -84,22 +84,31 @@ pub(super) fn opaque_secret<'a>(name: &str, values: impl IntoIterator<Item = (&'
 
 /// The FabricDevice of a switch: the topology's cables are its ports.
 pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
-    FabricDevice::new(
-        &switch.name,
-        FabricDeviceSpec {
-            driver: "netconf".to_owned(),
-            address: switch.netconf.to_string(),
-            dialect: None,
-            credentials: Some(Credentials { secret_name: secret_name(&switch.name) }),
-            host_key: Some(switch.host_key.clone()),
-            adopt: None,
-            neutron: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            ports: ports(topology, &switch.name),
-            callbacks: Callbacks::default(),
-        },
-    )
+    let ports = ports(topology, &switch.name);
+    let spec = device_spec("netconf", &switch.netconf.to_string(), &secret_name(&switch.name), ports);
+    FabricDevice::new(&switch.name, FabricDeviceSpec { host_key: Some(switch.host_key.clone()), ..spec })
+}
+
+/// A FabricDevice with these ports, whose login is in a Secret.
+pub(super) fn device_spec(
+    driver: &str,
+    address: &str,
+    secret_name: &str,
+    ports: Vec<FabricPort>,
+) -> FabricDeviceSpec {
+    FabricDeviceSpec {
+        driver: driver.to_owned(),
+        address: address.to_owned(),
+        dialect: None,
+        credentials: Some(Credentials { secret_name: secret_name.to_owned() }),
+        host_key: None,
+        adopt: None,
+        neutron: None,
+        drift: Drift::Repair,
+        audit_interval: None,
+        ports,
+        callbacks: Callbacks::default(),
+    }
 }
 
 /// The PhysicalNetworks of a topology, each once, with all VLAN IDs allowed.

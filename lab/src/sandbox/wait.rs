@@ -1,6 +1,7 @@
 //! Waits for conditions, with one deadline for all.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::DynamicObject;
 use kube::runtime::wait::{Condition, conditions};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::SandboxError;
@@ -71,6 +73,37 @@ pub(super) async fn crds_established(client: &Client, crds: &[DynamicObject]) ->
     Ok(())
 }
 
+/// Waits until no object of these names is waited for. `state`: what an object still lacks, or that it is ready; `None`:
+/// it says nothing yet.
+async fn all_ready<K>(
+    client: &Client,
+    (what, ready): (&'static str, &str),
+    mut waiting: BTreeMap<String, String>,
+    deadline: Deadline,
+    state: impl Fn(K) -> Option<Result<(), String>>,
+) -> Result<(), SandboxError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let watched = |source| SandboxError::Watch { what, source: Box::new(source) };
+    let api: Api<K> = Api::all(client.clone());
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while !waiting.is_empty() {
+        let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
+            Ok(event) => event.map_err(watched)?,
+            Err(_) => return Err(deadline.late(ready, format_waiting(&waiting))),
+        };
+        let Some(object) = event else { break };
+        let name = object.name_any();
+        match state(object) {
+            Some(Ok(())) => drop(waiting.remove(&name)),
+            Some(Err(lacks)) => drop(waiting.get_mut(&name).map(|state| *state = lacks)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
 /// Waits until the kubelets of these nodes, started after `since` (seconds since 1970), report that they are ready.
 pub(super) async fn nodes_ready(
     client: &Client,
@@ -78,34 +111,21 @@ pub(super) async fn nodes_ready(
     since: i64,
     deadline: Deadline,
 ) -> Result<(), SandboxError> {
-    let mut waiting: BTreeMap<String, String> =
-        nodes.iter().map(|node| (node.clone(), "not heard of".to_owned())).collect();
-    let watched = |source| SandboxError::Watch { what: "Nodes", source: Box::new(source) };
-    let api: Api<Node> = Api::all(client.clone());
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
-    while !waiting.is_empty() {
-        let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
-            Ok(event) => event.map_err(watched)?,
-            Err(_) => return Err(deadline.late("ready nodes", format_waiting(&waiting))),
-        };
-        let Some(node) = event else { break };
-        let name = node.name_any();
+    let waiting = nodes.iter().map(|node| (node.clone(), "not heard of".to_owned())).collect();
+    all_ready(client, ("Nodes", "ready nodes"), waiting, deadline, |node: Node| {
         let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        let Some(ready) = conditions.into_iter().find(|condition| condition.type_ == "Ready") else {
-            continue;
-        };
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
         // The status may be from an earlier run.
         let fresh = ready.last_heartbeat_time.is_some_and(|time| time.0.as_second() >= since);
         // A node loses its taints a moment after it is ready.
         let tainted = taints.iter().any(|taint| taint.key.starts_with("node.kubernetes.io/"));
-        if fresh && ready.status == "True" && !tainted {
-            waiting.remove(&name);
-        } else if let Some(state) = waiting.get_mut(&name) {
-            *state = format!("not ready: {}", ready.message.unwrap_or_default());
-        }
-    }
-    Ok(())
+        let is_ready = fresh && ready.status == "True" && !tainted;
+        Some(
+            is_ready.then_some(()).ok_or_else(|| format!("not ready: {}", ready.message.unwrap_or_default())),
+        )
+    })
+    .await
 }
 
 /// Waits until all of these devices are ready at their applied generation.
@@ -114,30 +134,17 @@ pub(super) async fn devices_ready(
     devices: &[DynamicObject],
     deadline: Deadline,
 ) -> Result<(), SandboxError> {
-    let mut waiting: BTreeMap<String, String> =
-        devices.iter().map(|device| (device.name_any(), "no status yet".to_owned())).collect();
+    let waiting = devices.iter().map(|device| (device.name_any(), "no status yet".to_owned())).collect();
     let generations: BTreeMap<String, i64> =
         devices.iter().map(|device| (device.name_any(), device.metadata.generation.unwrap_or(0))).collect();
-    let watched = |source| SandboxError::Watch { what: "FabricDevices", source: Box::new(source) };
-    let api: Api<FabricDevice> = Api::all(client.clone());
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
-    while !waiting.is_empty() {
-        let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
-            Ok(event) => event.map_err(watched)?,
-            Err(_) => return Err(deadline.late("ready FabricDevices", format_waiting(&waiting))),
-        };
-        let Some(device) = event else { break };
-        let name = device.name_any();
-        let Some(status) = device.status else { continue };
-        let current = status.observed_generation >= generations.get(&name).copied();
-        if status.phase == Some(Phase::Ready) && current {
-            waiting.remove(&name);
-        } else if let Some(state) = waiting.get_mut(&name) {
-            let phase = status.phase.map_or("no phase", Phase::as_str);
-            *state = format!("{phase}: {}", status.message.unwrap_or_default());
-        }
-    }
-    Ok(())
+    all_ready(client, ("FabricDevices", "ready FabricDevices"), waiting, deadline, |device: FabricDevice| {
+        let generation = generations.get(&device.name_any()).copied();
+        let status = device.status?;
+        let phase = status.phase.map_or("no phase", Phase::as_str);
+        let is_ready = status.phase == Some(Phase::Ready) && status.observed_generation >= generation;
+        Some(is_ready.then_some(()).ok_or_else(|| format!("{phase}: {}", status.message.unwrap_or_default())))
+    })
+    .await
 }
 
 pub(super) fn format_waiting(waiting: &BTreeMap<String, String>) -> String {

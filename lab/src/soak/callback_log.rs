@@ -99,6 +99,7 @@ mod tests {
             object: "L2Service a".to_owned(),
             uid: "u".to_owned(),
             phase: phase.to_owned(),
+            body: serde_json::Value::Null,
         }
     }
 

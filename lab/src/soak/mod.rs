@@ -22,6 +22,7 @@ mod rng;
 mod round;
 mod streams;
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -99,7 +100,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
         let injector = FaultInjector::new(&sandbox, &http, &fabric);
         let soak = async {
             let mut rng = SeededRng::new(seed);
-            let receiver = Receiver::start_with(round::answers(rng.fork())).await;
+            let receiver = Receiver::start_with(Ipv4Addr::LOCALHOST, round::answers(rng.fork())).await;
             let receiver = receiver.context("listening for callbacks")?;
             let mut soak = Soak {
                 objects: Objects::new(sandbox.client(), args.namespaces, receiver.url().to_owned()),

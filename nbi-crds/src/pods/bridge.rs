@@ -16,15 +16,10 @@ use crate::{Callbacks, schema};
     kind = "Bridge",
     namespaced,
     doc = "A Bridge says what a bridge is like that links of its namespace name as their master. It is on the nodes that run their pods, and on no other.",
-    status = "super::ConfigStatus",
+    status = "crate::ConfigStatus",
     derive = "PartialEq",
-    category = "eno",
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Bridge", type_ = "string", json_path = ".spec.name"),
-    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BridgeSpec {

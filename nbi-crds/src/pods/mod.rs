@@ -13,7 +13,7 @@ pub use link::{LinkFields, LinkType, RouteFields, RuleFields};
 pub use pod_config::{NetworkAttachment, PodConfig, PodConfigSpec, SampleDeployment, VlanFields};
 pub use pod_network::{PodInterface, PodNetwork, PodNetworkOwner, PodNetworkSpec, PodNetworkStatus};
 pub use pod_network_config::{AdditionalNetwork, PodNetworkConfig, PodNetworkConfigSpec, PrimaryInterface};
-pub use status::{ConfigPhase, ConfigStatus, Lease, PodConfiguration};
+pub use status::{ConfigPhase, Lease, PodConfiguration};
 
 /// The label whose value is the name of a PodConfig of the pod's namespace, which the pod gets.
 pub const PODCONFIG_LABEL: &str = "podconfig";

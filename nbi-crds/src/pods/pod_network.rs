@@ -20,13 +20,9 @@ use crate::schema;
     status = "PodNetworkStatus",
     derive = "PartialEq",
     shortname = "podnet",
-    category = "eno",
-    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
-    label("app.kubernetes.io/part-of", "eno"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
     printcolumn(name = "Interfaces", type_ = "string", json_path = ".status.interfaceNames"),
-    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.addresses"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.addresses")
 )]
 pub struct PodNetworkSpec {}
 

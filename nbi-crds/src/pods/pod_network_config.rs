@@ -18,16 +18,11 @@ use super::LinkFields;
     kind = "PodNetworkConfig",
     namespaced,
     doc = "A PodNetworkConfig gives interfaces to the running pods of its namespace that carry the label podNetworkConfig with its name.",
-    status = "super::ConfigStatus",
+    status = "crate::ConfigStatus",
     derive = "PartialEq",
     shortname = "pnc",
-    category = "eno",
-    label("app.kubernetes.io/part-of", "eno"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Links", type_ = "string", json_path = ".status.links"),
-    printcolumn(name = "Pods", type_ = "string", json_path = ".status.pods", priority = 1),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Pods", type_ = "string", json_path = ".status.pods", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkConfigSpec {

@@ -13,7 +13,7 @@ use eno_control_plane::{
     ControlPlane, ControlPlaneOptions,
     parts::{Part, Parts},
 };
-use eno_nbi_crds::{FINALIZER, L2ServiceAttachment, UNOBSERVED, crds};
+use eno_nbi_crds::{FINALIZER, L2ServiceAttachment, UNOBSERVED, api_version, crds, manifest};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{
     Api, Client, ResourceExt,
@@ -84,10 +84,7 @@ async fn api_server_accepts_valid_and_refuses_invalid_objects() {
 async fn status_needs_few_managed_fields(client: &Client) {
     let api = api(client, "L2Service");
     let name = "managed-fields";
-    let object = json!({
-        "apiVersion": api_version("L2Service"), "kind": "L2Service",
-        "metadata": { "name": name }, "spec": { "SegmentationID": 4001 },
-    });
+    let object = manifest("L2Service", name, json!({ "SegmentationID": 4001 }));
     let object = serde_json::from_value(object).expect("an object");
     api.create(&PostParams::default(), &object).await.expect("a new object");
     let condition = |kind: &str| {
@@ -167,19 +164,9 @@ fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     }
 }
 
-fn api_version(kind: &str) -> String {
-    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("a kind of ours");
-    format!("{}/{}", crd.spec.group, crd.spec.versions[0].name)
-}
-
 /// Creates an object in a dry run.
 async fn try_create(client: &Client, kind: &str, spec: &Value) -> Result<DynamicObject, kube::Error> {
-    let object = json!({
-        "apiVersion": api_version(kind),
-        "kind": kind,
-        "metadata": { "name": "tried" },
-        "spec": spec,
-    });
+    let object = manifest(kind, "tried", spec);
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let mut request = Request::new(api(client, kind).resource_url())
         .create(&params, object.to_string().into_bytes())
@@ -262,32 +249,22 @@ async fn anti_spoof_cannot_be_changed(client: &Client) {
 }
 
 async fn roles_grant_exactly_the_expected_access(client: &Client) {
-    for question in access::ACCESS {
-        let (resource, name) =
-            question.resource.split_once('=').map_or((question.resource, None), |(r, n)| (r, Some(n)));
+    for question @ (account, verb, group, resource, namespace, allowed) in access::ACCESS {
+        let (resource, name) = resource.split_once('=').map_or((*resource, None), |(r, n)| (r, Some(n)));
         let (resource, subresource) =
             resource.split_once('/').map_or((resource, None), |(r, s)| (r, Some(s)));
-        let user = format!("system:serviceaccount:eno-system:{}", question.account);
         let attributes = ResourceAttributes {
-            verb: Some(question.verb.to_owned()),
-            group: Some(question.group.to_owned()),
+            verb: Some((*verb).to_owned()),
+            group: Some((*group).to_owned()),
             resource: Some(resource.to_owned()),
             subresource: subresource.map(str::to_owned),
-            namespace: Some(question.namespace.to_owned()),
+            namespace: Some((*namespace).to_owned()),
             name: name.map(str::to_owned),
             ..ResourceAttributes::default()
         };
         // Authorizers read roles from a cache.
-        let what = format!(
-            "{} {} {} {} in {:?}: {}",
-            question.account,
-            question.verb,
-            question.group,
-            question.resource,
-            question.namespace,
-            question.allowed
-        );
-        access_becomes(client, user, attributes, question.allowed, &what).await;
+        let user = format!("system:serviceaccount:eno-system:{account}");
+        access_becomes(client, user, attributes, *allowed, &format!("{question:?}")).await;
     }
 }
 

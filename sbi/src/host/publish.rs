@@ -246,7 +246,7 @@ fn same(a: &Report, b: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use eno_conformance::{Engine, NatsServer, fabric};
-    use eno_schemas::{Command, Outcome, Report};
+    use eno_schemas::{Command, Report};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -266,18 +266,9 @@ mod tests {
             NatsArgs { nats_url: server.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 };
         let connection = connect(&args, "eno-driver-stub", &CancellationToken::new()).await.unwrap();
         let publisher = Publisher::new(connection.clone(), StoredReports::new(connection, DRIVER, None));
-        let report = |sequence, instance: &str| Report {
-            driver: DRIVER.into(),
-            target: "x".into(),
-            instance: instance.into(),
-            generation: command("x", 1, sequence).generation,
-            at: "2030-01-01T00:00:00Z".into(),
-            outcome: Outcome::Applied,
-            applied: None,
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
+        let report = |sequence, instance: &str| {
+            let generation = command("x", 1, sequence).generation;
+            Report::new((DRIVER, "x"), generation, (instance, "2030-01-01T00:00:00Z"))
         };
         engine.command(&command("x", 1, 3)).await;
         let (mut one, mut two) = (ReportRecord::default(), ReportRecord::default());

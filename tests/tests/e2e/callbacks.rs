@@ -7,7 +7,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use eno_nbi_crds::{CALLBACK_DELIVERED, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, with_shared_sandbox};
-use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -47,14 +46,9 @@ async fn until_callback_condition(system: &System, name: &str, status: &str, rea
         all.find(|condition| condition.status == status && condition.reason == reason)
             .map(|condition| condition.message.clone())
     };
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let what = format!("{CALLBACK_DELIVERED} of {name} is {status}");
-    let all = system
-        .until(system.all::<L2Service>(), config, &what, |all| {
-            all.values().any(|one| condition(one).is_some())
-        })
-        .await;
-    all.values().find_map(condition).expect("the condition")
+    let what = format!("{CALLBACK_DELIVERED} is {status}");
+    let service = system.until_one(name, &what, |one| condition(one).is_some()).await;
+    condition(&service).expect("the condition")
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! `eno check` on a sandbox in which one part after the other is broken. The operator runs there without pods, so the
 //! checks of pods always fail.
 
-use std::path::Path;
-
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, Phase};
 use eno_tests::{System, object, until, with_new_sandbox, with_shared_sandbox};
@@ -82,21 +80,11 @@ fn checks_before_an_installation_report_what_is_missing() {
     });
 }
 
-/// The administrator's kubeconfig, impersonating a user without any role.
-fn kubeconfig_of_nobody(system: &System, dir: &Path) -> String {
-    let text = std::fs::read_to_string(&system.sandbox.info().kubeconfig).expect("a kubeconfig");
-    let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
-    config["users"][0]["user"]["as"] = "nobody".into();
-    let path = dir.join("nobody");
-    std::fs::write(&path, config.to_string()).expect("a file");
-    path.display().to_string()
-}
-
 #[test]
 fn checks_without_rights_are_skipped_and_say_which_right() {
     with_shared_sandbox(async |system| {
         let dir = tempfile::tempdir().expect("a directory");
-        let kubeconfig = kubeconfig_of_nobody(system, dir.path());
+        let kubeconfig = system.kubeconfig_of(dir.path(), "nobody", "default").display().to_string();
         let report = system.eno_json(&["check", "--kubeconfig", &kubeconfig], "", 0).await;
         for name in ["definitions", "workload", "leader", "certificates", "nodes", "devices-reachable"] {
             let (outcome, text) = row(&report, name, "");

@@ -56,18 +56,6 @@ async fn until_vlan_presence(system: &System, switch: &str, vid: u16, present: b
     system.until_view(switch, &what, |view| view.vlans.contains_key(&vid) == present).await;
 }
 
-async fn until_device(
-    system: &System,
-    name: &str,
-    what: &str,
-    good: impl Fn(&FabricDevice) -> bool,
-) -> FabricDevice {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let what = format!("FabricDevice {name}: {what}");
-    let mut found = system.until(system.all(), config, &what, |all| all.values().any(&good)).await;
-    found.pop_first().expect("the device").1
-}
-
 fn condition(device: &FabricDevice, kind: &str) -> Option<(String, String)> {
     let conditions = &device.status.as_ref()?.conditions;
     let found = conditions.iter().find(|condition| condition.type_ == kind)?;
@@ -84,7 +72,7 @@ fn service_over_four_dialects_is_configured_and_removed() {
         system.assert_vlan_on(500, &ports()).await;
         let mut transactions = Vec::new();
         for (switch, make) in SWITCHES {
-            let device = until_device(system, switch, "its last transaction", |device| {
+            let device = system.until_one(switch, "its last transaction", |device: &FabricDevice| {
                 let last = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());
                 last.is_some_and(|last| last.added > 0)
             });
@@ -158,10 +146,11 @@ fn rejected_change_is_on_no_switch_and_the_others_converge() {
 fn unreachable_spine_blocks_no_other_switch_and_catches_up() {
     with_mixed_fabric(async |system| {
         system.fault("spine1", json!({"kind": "unreachable"})).await;
-        until_device(system, "spine1", "not reachable", |device| {
-            condition(device, "Reachable").is_some_and(|(status, _)| status == "False")
-        })
-        .await;
+        system
+            .until_one("spine1", "not reachable", |device: &FabricDevice| {
+                condition(device, "Reachable").is_some_and(|(status, _)| status == "False")
+            })
+            .await;
         let network = service_between_nodes(510);
         system.apply(&network).await;
         becomes(system, 510, (Phase::Pending, &["spine1"])).await;
@@ -214,11 +203,12 @@ fn switch_that_rolled_back_while_held_gets_the_vlan_before_ready() {
         |options| options.topology = topology,
         async |system| {
             create_namespace_and_point(system, "mix", &["node1", "node2"]).await;
-            until_device(system, "leaf1", "its rollback", |device| {
-                let status = device.status.as_ref();
-                status.and_then(|status| status.rollback.as_deref()) == Some("session")
-            })
-            .await;
+            system
+                .until_one("leaf1", "its rollback", |device: &FabricDevice| {
+                    let status = device.status.as_ref();
+                    status.and_then(|status| status.rollback.as_deref()) == Some("session")
+                })
+                .await;
             // The switch rolls back by itself while another one still works on its part.
             system.fault("leaf1", json!({"kind": "confirm-timeout", "ms": 1500})).await;
             let slow = json!({"kind": "slow", "operation": "edit-config", "ms": 6000, "times": 1});
@@ -286,12 +276,13 @@ fn foreign_vlan_is_adopted_and_drift_is_reported_or_repaired() {
         system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Report"}})).await;
         system.becomes::<FabricDevice>("leaf2", Phase::Ready).await;
         system.edit_manually("leaf2", &away).await;
-        until_device(system, "leaf2", "drift", |device| {
-            condition(device, "Drift").is_some_and(|(status, message)| {
-                status == "True" && message.contains("541") && message.contains("xe-0/0/49")
+        system
+            .until_one("leaf2", "drift", |device: &FabricDevice| {
+                condition(device, "Drift").is_some_and(|(status, message)| {
+                    status == "True" && message.contains("541") && message.contains("xe-0/0/49")
+                })
             })
-        })
-        .await;
+            .await;
         assert!(!system.view("leaf2").await.ports["xe-0/0/49"].vlans.contains(541), "it is left as it is");
         let reports_drift = |event: &Event| {
             let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
@@ -303,10 +294,11 @@ fn foreign_vlan_is_adopted_and_drift_is_reported_or_repaired() {
         system.until::<Event>(system.all(), drift, what, |all| all.values().any(reports_drift)).await;
         system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Repair"}})).await;
         system.until_view("leaf2", "repaired", |view| view.ports["xe-0/0/49"].vlans.contains(541)).await;
-        until_device(system, "leaf2", "no drift", |device| {
-            condition(device, "Drift").is_some_and(|(status, _)| status == "False")
-        })
-        .await;
+        system
+            .until_one("leaf2", "no drift", |device: &FabricDevice| {
+                condition(device, "Drift").is_some_and(|(status, _)| status == "False")
+            })
+            .await;
         becomes(system, 541, Phase::Ready).await;
         system.delete_with_vlans(&network, [540, 541]).await;
     });

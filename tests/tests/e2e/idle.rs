@@ -10,7 +10,6 @@ use eno_tests::{System, access, service, with_exclusive_sandbox};
 use futures::TryStreamExt as _;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
-use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
 use crate::e2e::create_namespace_and_point;
@@ -28,10 +27,7 @@ fn nothing_is_written_when_nothing_changes() {
             let status = service.status.as_ref();
             status.is_some_and(|s| s.phase == Some(Phase::Ready) && s.connection_points == ["idle"])
         };
-        let config = watcher::Config::default().labels("test=idle");
-        system
-            .until(system.all::<L2Service>(), config, "the last word", |all| all.values().any(is_reported))
-            .await;
+        system.until_one("idle-a", "the last word", is_reported).await;
 
         // The engine writes merely informative status fields a moment later, such as each switch's last change.
         for switch in system.sandbox.switches() {
@@ -41,18 +37,13 @@ fn nothing_is_written_when_nothing_changes() {
             let mut changes =
                 of_driver.filter_map(|entry| entry["text"].as_str()).filter(|text| text.contains(" added, "));
             let Some(last) = changes.next_back().map(str::to_owned) else { continue };
-            let config = watcher::Config::default().fields(&format!("metadata.name={}", switch.name));
             let is_reported = |device: &FabricDevice| {
                 let change = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());
                 change.is_some_and(|c| {
                     last.starts_with(&format!("{} added, {} removed in {} ms", c.added, c.removed, c.took_ms))
                 })
             };
-            system
-                .until(system.all::<FabricDevice>(), config, "the last change", |all| {
-                    all.values().any(is_reported)
-                })
-                .await;
+            system.until_one(&switch.name, "the last change", is_reported).await;
         }
 
         let mut before = Vec::new();

@@ -1,7 +1,9 @@
 //! Open vSwitch as the fabric: the imported configuration of the reference implementation's plugin, alone and behind
 //! NETCONF switches.
 
-use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2Service, L2ServiceAttachment, NodePool, Phase};
+use eno_nbi_crds::{
+    ConnectionPoint, FabricDevice, L2Service, L2ServiceAttachment, NodePool, Phase, manifest,
+};
 use eno_tests::{OpenVswitch, System, attachment, between_leaves, service, with_shared_sandbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -68,11 +70,7 @@ fn with_uplink(imported: &str) -> String {
 
 /// A manifest that adds ports to the sandbox's FabricDevice of the leaf.
 fn leaf_with_ports(ports: &Value) -> String {
-    json!({
-        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "FabricDevice", "metadata": {"name": LEAF.0},
-        "spec": {"Ports": ports},
-    })
-    .to_string()
+    manifest("FabricDevice", LEAF.0, json!({"Ports": ports})).to_string()
 }
 
 #[test]

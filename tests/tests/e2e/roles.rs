@@ -1,7 +1,5 @@
 //! Each user-facing command under each ClusterRole of `deploy/rbac`: what it shows, reports as left out, and refuses.
 
-use std::path::Path;
-
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, with_shared_sandbox};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
@@ -116,17 +114,6 @@ impl Role {
             let binding = serde_json::from_value(binding).expect("a ClusterRoleBinding");
             bindings.create(&PostParams::default(), &binding).await.expect("a ClusterRoleBinding");
         }
-    }
-
-    /// The administrator's kubeconfig, impersonating a user with this role, with the context's namespace set.
-    fn kubeconfig(self, system: &System, dir: &Path) -> String {
-        let text = std::fs::read_to_string(&system.sandbox.info().kubeconfig).expect("a kubeconfig");
-        let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
-        config["users"][0]["user"]["as"] = self.user().into();
-        config["contexts"][0]["context"]["namespace"] = NAMESPACE.into();
-        let path = dir.join(self.name);
-        std::fs::write(&path, config.to_string()).expect("a file");
-        path.display().to_string()
     }
 }
 
@@ -321,7 +308,7 @@ fn each_cluster_role_gets_what_it_may_read_from_each_command() {
         let dir = tempfile::tempdir().expect("a directory");
         for role in roles {
             role.bind(&client).await;
-            let kubeconfig = role.kubeconfig(system, dir.path());
+            let kubeconfig = system.kubeconfig_of(dir.path(), &role.user(), NAMESPACE).display().to_string();
             CommandRunner { system, role, kubeconfig }.each_command().await;
         }
         system.delete_with_vlans(&network, [VID]).await;

@@ -2,7 +2,6 @@
 
 use eno_nbi_crds::L2ServiceAttachment;
 use eno_tests::{System, access, service, with_own_sandbox};
-use kube::runtime::watcher;
 
 use crate::e2e::create_namespace_and_point;
 
@@ -44,16 +43,12 @@ async fn until_named(system: &System, workloads: Option<&str>) {
         let condition = conditions.into_iter().flatten().find(|one| one.type_ == "UsedByTemplates")?;
         Some(condition.message.clone())
     };
-    let config = watcher::Config::default().fields("metadata.name=a,metadata.namespace=templates");
     let what = format!("the condition UsedByTemplates of {workloads:?}");
-    system
-        .until(system.all(), config, &what, |all| {
-            all.values().next().is_some_and(|one| match (named(one), workloads) {
-                (Some(message), Some(workloads)) => message.contains(workloads),
-                (message, workloads) => message.is_none() && workloads.is_none(),
-            })
-        })
-        .await;
+    let is_named = |one: &L2ServiceAttachment| match (named(one), workloads) {
+        (Some(message), Some(workloads)) => message.contains(workloads),
+        (message, workloads) => message.is_none() && workloads.is_none(),
+    };
+    system.until_one("templates/a", &what, is_named).await;
 }
 
 #[test]

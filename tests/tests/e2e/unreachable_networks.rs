@@ -49,12 +49,10 @@ fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
             ("spine2", "Ethernet32"),
         ];
         system.assert_vlan_on(480, &Ports::from(path)).await;
-        let config = kube::runtime::watcher::Config::default().fields("metadata.name=way-gw");
         let shown = |network: &PhysicalNetwork| {
             network.status.as_ref().is_some_and(|status| status.switch_ports == ["spine2:Ethernet32"])
         };
-        let what = "its switch ports";
-        system.until(system.all::<PhysicalNetwork>(), config, what, |all| all.values().any(shown)).await;
+        system.until_one("way-gw", "its switch ports", shown).await;
 
         system.delete_with_vlans(&network, [480]).await;
         system.apply_until_ready::<FabricDevice>(&spine_with_ports(""), "spine2").await;

@@ -28,10 +28,7 @@ async fn seeds(admin: &Client, home: &Path) -> (BTreeSet<String>, BTreeSet<Strin
 /// Each key is made by one of them. No disk has a seed that NATS refuses, and who has none is told so.
 #[tokio::test]
 async fn installations_at_once_agree_on_the_keys() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home: _, control_plane, admin, client } = cluster().await;
     let values = Values::parse("nadDefinition: true\nnodeMetrics: true").expect("values");
     let homes = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
     // All see a cluster without ENO.

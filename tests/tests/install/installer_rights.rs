@@ -20,10 +20,7 @@ async fn may_do_everything(client: &Client) -> bool {
 /// it all others: two commands.
 #[tokio::test]
 async fn installer_role_reads_other_secrets_only_after_it_made_itself_cluster_admin() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home: _, control_plane, admin, client } = cluster().await;
     assert!(!may_do_everything(&client).await);
 
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-others", "namespace": "default"},

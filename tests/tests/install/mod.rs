@@ -28,6 +28,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::time::interval;
 
 const SYSTEM: &str = "eno-system";
@@ -229,14 +230,30 @@ async fn installer(control_plane: &ControlPlane, admin: &Client) -> Client {
     control_plane.client_for("installer", None).await.expect("a client")
 }
 
-/// The whole life as the user with the role of `deploy/rbac-install`.
-#[tokio::test]
-async fn installer_role_installs_repeats_upgrades_and_prunes() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let home = tempfile::tempdir().expect("a directory");
+/// A cluster, and who may install.
+struct Cluster {
+    _directory: TempDir,
+    /// What `eno install` leaves on the disk.
+    home: TempDir,
+    control_plane: ControlPlane,
+    admin: Client,
+    /// As [`installer`].
+    client: Client,
+}
+
+async fn cluster() -> Cluster {
+    let (directory, home) =
+        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let control_plane = control_plane(directory.path()).await;
     let admin = control_plane.client().await.expect("a client");
     let client = installer(&control_plane, &admin).await;
+    Cluster { _directory: directory, home, control_plane, admin, client }
+}
+
+/// The whole life as the user with the role of `deploy/rbac-install`.
+#[tokio::test]
+async fn installer_role_installs_repeats_upgrades_and_prunes() {
+    let Cluster { _directory, home, control_plane, admin, client } = cluster().await;
 
     let values = "nadDefinition: true\nadmission: true\nnodeMetrics: true";
     let before = changes(&client, values).await;
@@ -349,11 +366,7 @@ async fn data(client: &Client, namespace: &str, name: &str) -> BTreeMap<String, 
 /// The key that all agents of an earlier version share is accepted until all agents are of this version.
 #[tokio::test]
 async fn upgrade_drops_the_shared_key_of_agents_when_none_uses_it() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let home = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home, control_plane, admin, client } = cluster().await;
     let values = "nadDefinition: true";
     installed(&client, &admin, home.path(), values).await.expect("installed");
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), SYSTEM);
@@ -415,11 +428,7 @@ async fn upgrade_drops_the_shared_key_of_agents_when_none_uses_it() {
 /// A rotation that is interrupted at each part goes on, also after an upgrade, with the rights of the installer.
 #[tokio::test]
 async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let home = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home, control_plane, admin, client } = cluster().await;
     let keys = async |running: &[(&str, &str)]| {
         rotated(&client, &admin, home.path(), Rotated::NatsKeys, running).await
     };
@@ -502,11 +511,7 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
 
 #[tokio::test]
 async fn certificates_are_rotated_and_scrapers_are_waited_for() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let home = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home, control_plane, admin, client } = cluster().await;
     let certificates = async |running: &[(&str, &str)]| {
         rotated(&client, &admin, home.path(), Rotated::Certificates, running).await
     };

@@ -11,7 +11,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::{WAIT, apply, control_plane, installed, installer};
+use super::{Cluster, WAIT, apply, cluster, installed};
 
 /// The objects of a cluster that are of ENO, as `Kind name`.
 async fn left(client: &Client) -> Vec<String> {
@@ -55,11 +55,7 @@ async fn removed(client: &Client, home: &Path, request: &Request) -> Result<(), 
 /// Without an engine nothing is removed, unless the objects are kept or abandoned. Nothing else stays.
 #[tokio::test]
 async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let home = tempfile::tempdir().expect("a directory");
-    let control_plane = control_plane(directory.path()).await;
-    let admin = control_plane.client().await.expect("a client");
-    let client = installer(&control_plane, &admin).await;
+    let Cluster { _directory, home, control_plane, admin, client } = cluster().await;
     let values = "nadDefinition: true\nnodeMetrics: true";
     let remove = request(Objects::Remove, &[]);
     let nobody = control_plane.client_for("nobody", None).await.expect("a client");

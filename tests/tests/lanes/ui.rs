@@ -197,12 +197,7 @@ async fn tenant(system: &System, dir: &Path, namespace: &str) -> ConsoleOptions 
              apiGroup: {group}}}]}}"
         ))
         .await;
-    let text = std::fs::read_to_string(&system.sandbox.info().kubeconfig).expect("a kubeconfig");
-    let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
-    config["users"][0]["user"]["as"] = user.into();
-    config["contexts"][0]["context"]["namespace"] = namespace.into();
-    let kubeconfig = dir.join("kubeconfig");
-    std::fs::write(&kubeconfig, config.to_string()).expect("a file");
+    let kubeconfig = system.kubeconfig_of(dir, &user, namespace);
     ConsoleOptions { kubeconfig: Some(kubeconfig), ..ConsoleOptions::default() }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, Phase, PodInterface};
-use eno_tests::{System, connection_point, deployment, subnet, with_exclusive_nodes};
+use eno_tests::{System, connection_point, deployment, subnet, unchecked_namespace, with_exclusive_nodes};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -14,9 +14,6 @@ const NAME: &str = "crash";
 const KILLED: &str = "node1";
 const NODES: [&str; 2] = [KILLED, "node2"];
 const PODS: usize = 4;
-
-const NAMESPACE: &str =
-    "{apiVersion: v1, kind: Namespace, metadata: {name: crash, labels: {eno.k8s.io/use-check: 'off'}}}";
 
 /// A service with addresses, in a VLAN.
 fn service(number: u16, vid: u16) -> String {
@@ -104,7 +101,7 @@ fn macs(interfaces: &BTreeMap<String, String>) -> BTreeMap<&str, Option<&str>> {
 #[ignore = "needs root: real nodes"]
 fn agent_crash_during_network_changes_converges() {
     with_exclusive_nodes(async |system| {
-        let point = NAMESPACE.to_owned() + &connection_point(NAME, "br-crash", "Interfaces: [eth1]");
+        let point = unchecked_namespace(NAME) + &connection_point(NAME, "br-crash", "Interfaces: [eth1]");
         system.apply_until_ready::<ConnectionPoint>(&point, NAME).await;
         let labels: serde_json::Map<String, Value> =
             (0..5).map(|number| (label(number), json!(format!("n{number}")))).collect();

@@ -115,7 +115,7 @@ async fn each_reaches_the_others(system: &System, count: usize) {
 
 /// Checks that every pod has the PodConfig's interfaces.
 async fn extras(system: &System, count: usize) {
-    let object: PodConfig = configured(system, "daemon", "extra", |status| {
+    let object: PodConfig = configured(system, "daemon/extra", |status| {
         status.phase == Some(ConfigPhase::Configured)
             && status.pod_configurations.iter().filter(|pod| pod.config_list.len() == 2).count() == count
     })

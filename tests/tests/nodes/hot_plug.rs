@@ -1,9 +1,9 @@
 //! L2ServiceAttachments that a label adds to running pods.
 
-use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, connection_point, deployment, object, service, subnet, with_shared_nodes};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::runtime::watcher;
+use eno_nbi_crds::{Condition, ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{
+    System, connection_point, deployment, object, service, subnet, unchecked_namespace, with_shared_nodes,
+};
 use serde_json::json;
 
 /// The manifests of a namespace, a bridge on all nodes, and a service with addresses for running pods.
@@ -15,9 +15,7 @@ pub fn network(name: &str, vid: u16) -> String {
          HotPlugPool: [{{Start: 'fd00:{third}::10', End: 'fd00:{third}::1f'}}]"
     );
     [
-        format!(
-            "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{eno.k8s.io/use-check: 'off'}}}}}}"
-        ),
+        unchecked_namespace(name),
         connection_point(name, "br-data", "Interfaces: [eth1]"),
         subnet(&format!("{name}-v4"), &format!("10.{third}.0.0"), &v4_pool),
         object("Subnet", &format!("name: {name}-v6"), &v6),
@@ -33,18 +31,13 @@ pub fn attachment(namespace: &str, name: &str) -> String {
 
 /// The addresses of each pod in the attachment's status.
 pub async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String, Vec<String>)> {
-    let (namespace, plain) = name.split_once('/').expect("namespace/name");
-    let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));
-    let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), namespace);
     let complete = |attachment: &L2ServiceAttachment| {
         attachment.status.as_ref().is_some_and(|status| {
             status.phase == Some(Phase::Ready)
                 && status.pod_configurations.iter().filter(|pod| !pod.config_list.is_empty()).count() == pods
         })
     };
-    let what = format!("{pods} pods of {name}");
-    let mut found = system.until(api, config, &what, |all| all.values().any(complete)).await;
-    let (_, attachment) = found.pop_first().expect("the attachment");
+    let attachment = system.until_one(name, &format!("{pods} pods"), complete).await;
     let leases = attachment.status.map(|status| status.addresses).unwrap_or_default();
     let bare = |address: &String| address.split('/').next().unwrap_or_default().to_owned();
     leases.into_iter().map(|lease| (lease.pod, lease.addresses.iter().map(bare).collect())).collect()
@@ -157,12 +150,7 @@ fn exhausted_subnet_is_reported_and_blocks_no_other_pod() {
                     && status.conditions.iter().any(unready)
             })
         };
-        let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), "full");
-        let config = watcher::Config::default();
-        let mut found = system
-            .until(api.clone(), config.clone(), "one pod without", |all| all.values().any(is_reported))
-            .await;
-        let attachment = found.pop_first().expect("the attachment").1;
+        let attachment = system.until_one("full/oam", "one pod without", is_reported).await;
         let pods = attachment.status.map(|status| status.pod_configurations).unwrap_or_default();
         let pod_with_address = pods.iter().find(|pod| pod.message.is_none()).expect("one has the address");
         system
@@ -178,7 +166,7 @@ fn exhausted_subnet_is_reported_and_blocks_no_other_pod() {
                 pods.len() == 1 && pods[0].message.is_none() && !pods[0].config_list.is_empty()
             })
         };
-        system.until(api, config, "the other pod served", |all| all.values().any(served)).await;
+        system.until_one("full/oam", "the other pod served", served).await;
         system.delete(&cnf).await;
         system.running("full", "app=cnf", 0).await;
         system.delete(&oam).await;
@@ -207,9 +195,7 @@ fn pod_gets_no_interface_that_anti_spoof_asks_to_check_and_the_node_cannot() {
             let is_unready = |one: &Condition| (&*one.type_, &*one.status) == ("PodsReady", "False");
             conditions.into_iter().any(is_unready) && pods.into_iter().any(named)
         };
-        let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), "guard");
-        let config = watcher::Config::default();
-        system.until(api, config, "the refusal", |all| all.values().any(is_refused)).await;
+        system.until_one("guard/guarded", "the refusal", is_refused).await;
         let pod = system.running("guard", "app=cnf", 1).await.into_keys().next().expect("a pod");
         assert!(!system.interfaces("guard", &pod).await.contains_key("net1"));
         let nads = system.nads("guard").list(&kube::api::ListParams::default()).await.expect("a list");

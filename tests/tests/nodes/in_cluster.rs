@@ -104,12 +104,7 @@ async fn uninstalls(system: &System, Connected { receiver, cnf, .. }: Connected)
         let conditions = device.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|one| one.type_ == "Reachable" && one.status == "False")
     };
-    let watch = watcher::Config::default().fields("metadata.name=spine1");
-    system
-        .until(system.all::<FabricDevice>(), watch, "spine1 unreachable", |all| {
-            all.values().any(is_unreachable)
-        })
-        .await;
+    system.until_one("spine1", "unreachable", is_unreachable).await;
     let refused = uninstall(system, &["--yes"], false).await;
     let keeps = format!("FabricDevice spine1 does not answer, and would keep VLANs {VID}");
     assert!(refused.contains(&keeps), "{refused}");

@@ -1,26 +1,19 @@
 //! The kinds of the pod-network operators, with manifests from their documentation.
 
 use eno_nbi_crds::{ConfigPhase, ConfigStatus, PodConfig, PodNetworkConfig};
-use eno_tests::{System, deployment, with_shared_nodes};
-use k8s_openapi::NamespaceResourceScope;
+use eno_tests::{System, deployment, unchecked_namespace, with_shared_nodes};
 use kube::core::object::HasStatus;
-use kube::runtime::watcher;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 const PODCONFIG: &str = include_str!("manifests/podconfig.yaml");
 const PODNETWORK: &str = include_str!("manifests/podnetworkconfig.yaml");
 const BRIDGE: &str = include_str!("manifests/bridge.yaml");
 
-/// Waits until the status of a configuration fulfils `good` for its current spec.
-pub async fn configured<K>(
-    system: &System,
-    namespace: &str,
-    name: &str,
-    good: impl Fn(&ConfigStatus) -> bool,
-) -> K
+/// Waits until the status of a configuration, `namespace/name`, fulfils `good` for its current spec.
+pub async fn configured<K>(system: &System, name: &str, good: impl Fn(&ConfigStatus) -> bool) -> K
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    K: Resource<DynamicType = ()>
         + HasStatus<Status = ConfigStatus>
         + Clone
         + std::fmt::Debug
@@ -29,17 +22,11 @@ where
         + Send
         + 'static,
 {
-    let api: Api<K> = Api::namespaced(system.sandbox.client(), namespace);
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let what = format!("{} {namespace}/{name}", K::kind(&()));
-    let seen = system.until(api, config, &what, |all| {
-        all.values().any(|object| {
-            let current =
-                object.status().is_some_and(|status| status.observed_generation == object.meta().generation);
-            current && object.status().is_some_and(&good)
-        })
-    });
-    seen.await.pop_first().expect("the object").1
+    let is_current =
+        |object: &K, status: &ConfigStatus| status.observed_generation == object.meta().generation;
+    let is_good =
+        |object: &K| object.status().is_some_and(|status| is_current(object, status) && good(status));
+    system.until_one(name, "configured", is_good).await
 }
 
 /// The value of a key in an entry such as `{podVethName:pc05 podIPAddr:192.168.100.2/24}`.
@@ -52,12 +39,12 @@ pub fn field<'a>(entry: &'a str, key: &str) -> &'a str {
 #[ignore = "needs root: real nodes"]
 fn podconfig_adds_and_removes_two_networks_per_pod() {
     with_shared_nodes(async |system| {
-        let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: cnf-test, labels: {eno.k8s.io/use-check: \"off\"}}}";
-        system.apply(namespace).await;
+        let namespace = unchecked_namespace("cnf-test");
+        system.apply(&namespace).await;
         let config = PODCONFIG.replace("metadata:\n", "metadata:\n  namespace: cnf-test\n");
         system.apply(&config).await;
         let pods = system.running("cnf-test", "podconfig=podconfig-sample-a", 2).await;
-        let object: PodConfig = configured(system, "cnf-test", "podconfig-sample-a", |status| {
+        let object: PodConfig = configured(system, "cnf-test/podconfig-sample-a", |status| {
             status.phase == Some(ConfigPhase::Configured)
                 && status.pod_configurations.iter().filter(|pod| pod.config_list.len() == 2).count() == 2
         })
@@ -94,7 +81,7 @@ fn podconfig_adds_and_removes_two_networks_per_pod() {
                 output.is_none()
             })
             .await;
-        configured::<PodConfig>(system, "cnf-test", "podconfig-sample-a", |status| {
+        configured::<PodConfig>(system, "cnf-test/podconfig-sample-a", |status| {
             let names: Vec<&str> = status.pod_configurations.iter().map(|pod| &*pod.pod_name).collect();
             status.phase == Some(ConfigPhase::Configured)
                 && names.len() == 2
@@ -106,7 +93,7 @@ fn podconfig_adds_and_removes_two_networks_per_pod() {
         // One of the networks is removed from the object.
         let one = config.split("    - name: pc1").next().expect("the first part");
         system.apply(one).await;
-        let object: PodConfig = configured(system, "cnf-test", "podconfig-sample-a", |status| {
+        let object: PodConfig = configured(system, "cnf-test/podconfig-sample-a", |status| {
             status.phase == Some(ConfigPhase::Configured)
                 && status.pod_configurations.iter().all(|pod| pod.config_list.len() == 1)
         })
@@ -127,7 +114,7 @@ fn podconfig_adds_and_removes_two_networks_per_pod() {
             let links = system.on_node(node, &["ip", "-br", "link"]).await;
             assert!(!links.contains("pcbr") && !links.contains("hpc"), "{node}: {links}");
         }
-        system.delete(namespace).await;
+        system.delete(&namespace).await;
     });
 }
 
@@ -135,14 +122,15 @@ fn podconfig_adds_and_removes_two_networks_per_pod() {
 #[ignore = "needs root: real nodes"]
 fn podnetworkconfig_adds_an_interface_and_sets_the_primary_mtu() {
     with_shared_nodes(async |system| {
-        system.apply("{apiVersion: v1, kind: Namespace, metadata: {name: cnf-telco, labels: {eno.k8s.io/use-check: \"off\"}}}").await;
+        let namespace = unchecked_namespace("cnf-telco");
+        system.apply(&namespace).await;
         // Another test uses the documentation's addresses, and on a node an address belongs to one bridge.
         let other = |manifest: &str| manifest.replace("192.168.100.", "192.168.101.");
         let (bridge, podnetwork) = (other(BRIDGE), other(PODNETWORK));
         system.apply(&bridge).await;
         system.apply(&podnetwork).await;
         // No pod is selected yet, so there is nothing to do.
-        configured::<PodNetworkConfig>(system, "cnf-telco", "podnetwork-sample-a", |status| {
+        configured::<PodNetworkConfig>(system, "cnf-telco/podnetwork-sample-a", |status| {
             status.phase == Some(ConfigPhase::Configured)
         })
         .await;
@@ -154,7 +142,7 @@ fn podnetworkconfig_adds_an_interface_and_sets_the_primary_mtu() {
         );
         system.apply(&cnf).await;
         let pods = system.running("cnf-telco", "podNetworkConfig=podnetwork-sample-a", 2).await;
-        let object: PodNetworkConfig = configured(system, "cnf-telco", "podnetwork-sample-a", |status| {
+        let object: PodNetworkConfig = configured(system, "cnf-telco/podnetwork-sample-a", |status| {
             status.phase == Some(ConfigPhase::Configured)
                 && status.pod_network_configs.iter().filter(|pod| pod.config_list.len() == 1).count() == 2
         })
@@ -177,7 +165,7 @@ fn podnetworkconfig_adds_an_interface_and_sets_the_primary_mtu() {
             move |text: Option<&str>| text.and_then(mtu).is_some_and(|found| found == wanted)
         };
         system.until_inside("cnf-telco", pod, &show, is("1400".into())).await;
-        configured::<PodNetworkConfig>(system, "cnf-telco", "podnetwork-sample-a", |status| {
+        configured::<PodNetworkConfig>(system, "cnf-telco/podnetwork-sample-a", |status| {
             status
                 .pod_network_configs
                 .iter()
@@ -187,6 +175,6 @@ fn podnetworkconfig_adds_an_interface_and_sets_the_primary_mtu() {
         system.delete(&podnetwork).await;
         system.until_inside("cnf-telco", pod, &show, is(before)).await;
         system.delete(&bridge).await;
-        system.delete("{apiVersion: v1, kind: Namespace, metadata: {name: cnf-telco}}").await;
+        system.delete(&namespace).await;
     });
 }

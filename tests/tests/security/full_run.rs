@@ -18,7 +18,7 @@ use eno_nbi_crds::{
 };
 use eno_tests::{
     Receiver, System, attachment, connection_point, deployment, object, service, subnet, two_nodes,
-    with_own_sandbox,
+    unchecked_namespace, with_own_sandbox,
 };
 use flate2::read::MultiGzDecoder;
 use futures::StreamExt as _;
@@ -236,11 +236,7 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     let mut record = RunRecord { canaries: canaries.all(system), ..RunRecord::default() };
 
     system.namespace(NAMESPACE).await;
-    let unchecked = json!({
-        "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": NAMESPACE, "labels": { "eno.k8s.io/use-check": "off" } },
-    });
-    system.apply(&unchecked.to_string()).await;
+    system.apply(&unchecked_namespace(NAMESPACE)).await;
     let key = json!({ "key": format!("whsec_{}", STANDARD.encode(&canaries.callback)) });
     for namespace in ["eno-system", NAMESPACE] {
         system.apply(&secret(namespace, "eno-callback", &key)).await;
@@ -266,8 +262,8 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     let api: Api<PodConfig> = Api::namespaced(system.sandbox.client(), NAMESPACE);
     system
         .until(api, watcher::Config::default(), "a PodConfig with its sample", |all| {
-            let status = all.values().filter_map(|config| config.status.as_ref());
-            status.clone().any(|status| {
+            let mut status = all.values().filter_map(|config| config.status.as_ref());
+            status.any(|status| {
                 status.phase == Some(ConfigPhase::Configured) && status.pod_configurations.len() == 2
             })
         })

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_control_plane::NatsUser;
-use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2ServiceAttachment, Phase, crds};
+use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2ServiceAttachment, Phase, api_version, crds, manifest};
 use eno_tests::{System, with_exclusive_sandbox, with_shared_sandbox};
 use futures::{StreamExt as _, stream};
 use http::Request;
-use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -87,12 +86,9 @@ fn text_pointers(value: &Value, at: &str, found: &mut Vec<String>) {
 /// Whether the API server would accept an object with this spec.
 async fn is_accepted(client: &Client, kind: &str, spec: &Value) -> bool {
     let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("a kind of ours");
-    let (group, version) = (&crd.spec.group, &crd.spec.versions[0].name);
     let namespace = if crd.spec.scope == "Namespaced" { "namespaces/default/" } else { "" };
-    let path = format!("/apis/{group}/{version}/{namespace}{}?dryRun=All", crd.spec.names.plural);
-    let object = json!({
-        "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": { "name": "tried" }, "spec": spec,
-    });
+    let path = format!("/apis/{}/{namespace}{}?dryRun=All", api_version(kind), crd.spec.names.plural);
+    let object = manifest(kind, "tried", spec);
     let request =
         Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
     match client.request_text(request.expect("a request")).await {
@@ -147,10 +143,9 @@ fn api_server_refuses_injected_text_except_in_listed_fields() {
 fn engine_refuses_injected_text_in_cni_options() {
     with_shared_sandbox(async |system| {
         system.namespace("inject").await;
-        let service = "{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {name: inject}, spec: \
-                       {SegmentationID: 700}}";
-        system.apply(service).await;
-        let mut all = vec![service.to_owned()];
+        let service = manifest("L2Service", "inject", json!({ "SegmentationID": 700 })).to_string();
+        system.apply(&service).await;
+        let mut all = vec![service.clone()];
         let mut names = Vec::new();
         for (number, text) in INJECTED_TEXTS.iter().enumerate() {
             for (cni, key) in [("ovs", "BridgeName"), ("host-device", "PoolName")] {
@@ -178,37 +173,26 @@ fn engine_refuses_injected_text_in_cni_options() {
         for yaml in all.iter().rev() {
             system.request_deletion(yaml).await;
         }
-        system.delete(service).await;
+        system.delete(&service).await;
     });
 }
 
 fn point_and_attachment(name: &str, cni: &str, options: &str) -> [String; 2] {
     let vlan_type = if cni == "ovs" { "access" } else { "trunk" };
-    let point = json!({
-        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "ConnectionPoint", "metadata": { "name": name },
-        "spec": { "SupportedCnis": [{ "Name": cni, "SupportedInterfaceTypes": ["kernel"], "Opts": options }] },
-    });
-    let attachment = json!({
-        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment",
-        "metadata": { "name": name, "namespace": "inject" },
-        "spec": { "ConnectionPoint": name, "L2Services": ["inject"], "VlanType": vlan_type },
-    });
+    let cni = json!({ "Name": cni, "SupportedInterfaceTypes": ["kernel"], "Opts": options });
+    let point = manifest("ConnectionPoint", name, json!({ "SupportedCnis": [cni] }));
+    let spec = json!({ "ConnectionPoint": name, "L2Services": ["inject"], "VlanType": vlan_type });
+    let attachment = manifest("L2ServiceAttachment", &format!("inject/{name}"), spec);
     [point.to_string(), attachment.to_string()]
 }
 
 /// Waits until the engine has found a ConnectionPoint ready or in error.
 async fn until_decided(system: &System, name: &str) -> ConnectionPoint {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let decided = |point: &ConnectionPoint| {
         let phase = point.status.as_ref().and_then(|status| status.phase);
         matches!(phase, Some(Phase::Ready | Phase::Error))
     };
-    let mut found = system
-        .until(system.all::<ConnectionPoint>(), config, &format!("ConnectionPoint {name} decided"), |all| {
-            all.values().any(decided)
-        })
-        .await;
-    found.pop_first().expect("it").1
+    system.until_one(name, "decided", decided).await
 }
 
 /// Characters that change what a terminal or a page shows.
@@ -240,20 +224,13 @@ fn texts_of_a_device_are_cut_and_cleaned() {
             report["device"]["model"] = short.into();
             let sent = client.publish(RESULT, report.to_string().into()).await.expect("it is sent");
             sent.await.expect("it is stored");
-            let config = watcher::Config::default().fields("metadata.name=leaf1");
-            let what = format!("leaf1 tells text {number}");
-            let found = system
-                .until(system.all::<FabricDevice>(), config, &what, |all| {
-                    all.values().any(|device| {
-                        let conditions = device.status.iter().flat_map(|status| &status.conditions);
-                        conditions.into_iter().any(|one| {
-                            one.type_ == "Reachable"
-                                && one.message.starts_with(&format!("{number} <rpc-error>"))
-                        })
-                    })
-                })
-                .await;
-            let status = serde_json::to_string(&found.values().next().expect("it").status).expect("JSON");
+            let start = format!("{number} <rpc-error>");
+            let tells_it = |device: &FabricDevice| {
+                let mut conditions = device.status.iter().flat_map(|status| &status.conditions);
+                conditions.any(|one| one.type_ == "Reachable" && one.message.starts_with(&start))
+            };
+            let device = system.until_one("leaf1", &format!("text {number}"), tells_it).await;
+            let status = serde_json::to_string(&device.status).expect("JSON");
             assert!(!status.chars().any(is_hostile), "{status}");
             assert!(status.len() < 16 * 1024, "{} bytes", status.len());
             for arguments in [&["status", "fd/leaf1"][..], &["status", "-o", "wide"], &["trace", "fd/leaf1"]]

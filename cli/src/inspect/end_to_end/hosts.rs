@@ -3,7 +3,7 @@
 use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::observation::{self, LeadsTo};
 use eno_nbi_crds::ConnectionPoint;
-use eno_schemas::{Applied, Cni, HostNetwork, NadDesired, VlanSet};
+use eno_schemas::{Applied, Cni, NadDesired, VlanSet};
 use serde_json::Value;
 
 use super::{Builder, Hop, Part, State, Tier};
@@ -74,7 +74,7 @@ impl Builder<'_> {
             state,
             message,
             vlans: vlans.clone(),
-            mtu: applied.or_else(|| desired.and_then(mtu_of)),
+            mtu: applied.or_else(|| desired.and_then(|network| network.carried_out().mtu)),
             addresses: Vec::new(),
             part: Part::Network(node.to_owned(), name.to_owned()),
         })
@@ -138,13 +138,4 @@ fn bridge_of_point(point: &ConnectionPoint) -> Option<String> {
     let opts: Value = serde_json::from_str(opts).ok()?;
     let named = ["BridgeName", "Master", "PoolName"].into_iter().find_map(|key| opts.get(key)?.as_str());
     named.map(str::to_owned)
-}
-
-fn mtu_of(network: &HostNetwork) -> Option<u32> {
-    match network {
-        HostNetwork::Ovs { uplink, .. } => uplink.as_ref().and_then(|uplink| uplink.mtu),
-        HostNetwork::Bridge { mtu, .. }
-        | HostNetwork::Master { mtu, .. }
-        | HostNetwork::PodBridge { mtu, .. } => *mtu,
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eno_engine::forecast::{Key, Kind, PodInfo};
 use eno_engine::observation::{self, PodId};
-use eno_schemas::{Applied, LinkKind, LinkName, NadDesired, PodLink, VlanSet};
+use eno_schemas::{Applied, LinkKind, NadDesired, VlanSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Builder, Hop, Part, State, Tier};
@@ -83,7 +83,9 @@ impl<'a> Builder<'a> {
                 Some(Applied::Node { pods, .. }) => pods.get(uid).and_then(|links| links.get(id)),
                 _ => None,
             };
-        let name = applied.map(|applied| applied.name.clone()).or_else(|| link.map(link_name));
+        let name = applied
+            .map(|applied| applied.name.clone())
+            .or_else(|| link.map(|link| link.carried_out("<PID>").name));
         let addresses =
             applied.map(|applied| &applied.addresses).or_else(|| link.map(|link| &link.addresses));
         let info = self.pods.get(uid);
@@ -180,13 +182,6 @@ fn attached_hop(pod: &PodInfo<'_>, status: &NetworkStatus, nad: Option<&NadDesir
         addresses: status.ips.clone(),
         part: Part::Attached(pod.uid().to_owned(), status.interface.clone()),
         ..pod_hop(pod)
-    }
-}
-
-fn link_name(link: &PodLink) -> String {
-    match &link.name {
-        LinkName::Fixed(name) => name.clone(),
-        LinkName::WithPid(name) => format!("{name}<PID>"),
     }
 }
 

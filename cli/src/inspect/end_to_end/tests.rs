@@ -11,10 +11,9 @@ use crate::inspect::path::NODE_DRIVER;
 const LABEL: &str = "cp.eno.k8s.io/made";
 
 fn object(kind: Kind, name: &str, spec: &Value) -> (Listed, Value) {
-    let namespace = (kind == Kind::L2ServiceAttachment).then_some("ns");
-    let metadata =
-        json!({ "name": name, "namespace": namespace, "uid": format!("{kind}-{name}"), "generation": 1 });
-    let value = json!({ "apiVersion": "eno.k8s.io/v1alpha1", "kind": kind.as_str(), "metadata": metadata, "spec": spec });
+    let path = if kind == Kind::L2ServiceAttachment { format!("ns/{name}") } else { name.to_owned() };
+    let mut value = eno_nbi_crds::manifest(kind.as_str(), &path, spec);
+    (value["metadata"]["uid"], value["metadata"]["generation"]) = (json!(format!("{kind}-{name}")), json!(1));
     (Listed::Objects(kind), value)
 }
 
@@ -122,31 +121,14 @@ impl Cluster {
         let networks = BTreeMap::from([("br".to_owned(), network)]);
         self.report(NODE_DRIVER, "node1", Applied::Node { networks, pods: BTreeMap::new() });
         for (switch, (driver, desired)) in Observation::new(&self.world).desired().switches {
-            let applied = Applied::Fabric {
-                vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
-                ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-                carried: BTreeMap::new(),
-                closed: None,
-                before: BTreeMap::new(),
-            };
-            self.report(&driver, &switch, applied);
+            self.report(&driver, &switch, desired.carried_out());
         }
     }
 
     fn report(&mut self, driver: &str, target: &str, applied: Applied) {
-        let report = Report {
-            driver: driver.to_owned(),
-            target: target.to_owned(),
-            instance: "i".into(),
-            generation: Generation { term: 1, sequence: 1, hash: String::new() },
-            at: String::new(),
-            outcome: Outcome::Applied,
-            applied: Some(applied),
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
-        };
+        let generation = Generation { term: 1, sequence: 1, hash: String::new() };
+        let report =
+            Report { applied: Some(applied), ..Report::new((driver, target), generation, ("i", "")) };
         self.reports.set(driver, target, Some(report.into()));
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use eno_core::kinds::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Spec};
+use eno_core::kinds::LeadsTo;
 use eno_core::{
     Config, DEADLINE, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, Object, Reconciled,
     STALLED_AFTER, Status, StreamEvent, Target,
@@ -17,7 +17,7 @@ use super::messages::Messages;
 use super::random::Random;
 use super::time;
 use crate::nats::Nats;
-use crate::world::{attachment, connection_point, created, device, object, service};
+use crate::world::{attachment, connection_point, created, device, node_pool, object, service};
 
 /// The message of a violated invariant.
 pub type Violation = String;
@@ -136,11 +136,10 @@ fn switches(cabling: Cabling) -> [Object; 3] {
 }
 
 fn static_objects() -> Vec<Object> {
-    let selector = serde_json::from_str(r#"[{"key":"pool","operator":"In","values":["a"]}]"#).unwrap();
     let mut all: Vec<Object> = switches(Cabling::ALL).into();
     all.extend([
-        object(Kind::PhysicalNetwork, "dc", Spec::PhysicalNetwork(PhysicalNetworkSpec::default())),
-        object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })),
+        object(Kind::PhysicalNetwork, "dc", serde_json::json!({})),
+        node_pool("pool", "pool", &["a"]),
         connection_point("cp", Some("pool")),
     ]);
     all

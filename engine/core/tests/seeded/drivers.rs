@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use eno_core::Target;
 use eno_schemas::{
-    Applied, Command, Decision, Desired, DeviceInfo, FabricDesired, Failure, Generation, Item, Outcome,
-    Rejection, Report, Rollback, Transaction, VlanId,
+    Applied, Command, Decision, Desired, DeviceInfo, FabricDesired, Failure, Generation, Outcome, Rejection,
+    Report, Rollback, Transaction, VlanId,
 };
 
 use super::cluster::{Cluster, Violation};
 use super::time;
 use crate::nats::{Nats, order};
-use crate::world::{closed_ports, set_vlan_placement, vlan_placement};
+use crate::world::{as_fabric, closed_ports, refuse, vlan_placement};
 
 /// What the driver of a target knows of it.
 #[derive(Debug, Default)]
@@ -320,14 +320,8 @@ impl Cluster {
         let mut rejected = Vec::new();
         if let Desired::Fabric(state) = &mut state {
             let before = self.applied.get(target).and_then(as_fabric);
-            for (_, vid) in self.drivers.refused.iter().filter(|(refusing, _)| refusing == target) {
-                let was = vlan_placement(before, *vid);
-                if was != vlan_placement(Some(state), *vid) {
-                    set_vlan_placement(state, *vid, was);
-                    let (item, reason) = (Item::vlan(*vid), "resource exhausted".into());
-                    rejected.push(Rejection { item, reason, retryable: true, unreachable: false });
-                }
-            }
+            let refused = self.drivers.refused.iter().filter(|(refusing, _)| refusing == target);
+            rejected = refuse(state, before, refused.map(|(_, vid)| *vid));
         }
         self.restore(target, Some(state));
         rejected
@@ -436,18 +430,13 @@ fn report_on(
     };
     let is_known = !matches!(outcome, Outcome::Failed(_));
     let rollback = matches!(target, Target::Fabric(_)).then_some(Rollback::Persistent);
+    let at = time::at(Duration::ZERO);
     Report {
-        driver: driver_of(target).into(),
-        target: target.to_string(),
-        instance: "i".into(),
-        generation: generation.clone(),
-        at: time::at(Duration::ZERO),
         outcome,
         applied: is_known.then_some(applied),
         rejected,
-        notes: Vec::new(),
         device: Some(DeviceInfo { rollback, ..DeviceInfo::default() }),
-        change: None,
+        ..Report::new((driver_of(target), target.to_string()), generation.clone(), ("i", at))
     }
 }
 
@@ -455,11 +444,4 @@ fn report_on(
 fn carriers(state: Option<&FabricDesired>, vid: VlanId) -> BTreeSet<String> {
     let (_, ports) = vlan_placement(state, vid);
     ports.into_iter().filter(|port| !port.ends_with(" (leaving)")).collect()
-}
-
-fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
-    match desired {
-        Desired::Fabric(fabric) => Some(fabric),
-        _ => None,
-    }
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use eno_core::kinds::*;
 use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target, Uses};
 use eno_schemas::*;
+use serde_json::{Value, json};
 
-pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
+/// An object whose spec is as `status.realized` spells it. A namespaced one is in the namespace `ns`.
+pub fn object(kind: Kind, name: &str, spec: Value) -> Object {
     let is_namespaced =
         matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
     let namespace = if is_namespaced { "ns" } else { "" };
@@ -21,56 +23,36 @@ pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
         forget: false,
         generated: false,
         unknown_opts: None,
-        spec: Ok(spec),
+        spec: Ok(Spec::from_json(kind, spec).unwrap()),
         status: None,
     }
 }
 
 pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
-    let ports = ports
-        .iter()
-        .map(|(name, leads_to)| DevicePort {
-            name: (*name).into(),
-            mode: PortMode::Keep,
-            lag: None,
-            leads_to: leads_to.clone(),
-        })
-        .collect();
-    let access = Device {
-        address: "127.0.0.1:830".into(),
-        dialect: None,
-        credential: None,
-        host_key: None,
-        drift: Drift::Repair,
-        audit_interval: None,
-        adopt: VlanSet::EMPTY,
-        neutron: None,
-    };
-    object(
-        Kind::FabricDevice,
-        name,
-        Spec::Device(DeviceSpec { driver: "netconf".into(), device: access, ports }),
-    )
+    let port =
+        |(name, leads_to): &(&str, LeadsTo)| json!({ "Name": name, "Mode": "keep", "LeadsTo": leads_to });
+    let ports: Vec<Value> = ports.iter().map(port).collect();
+    let device = Device::new("127.0.0.1:830");
+    object(Kind::FabricDevice, name, json!({ "Driver": "netconf", "Device": device, "Ports": ports }))
 }
 
 pub fn connection_point(name: &str, pool: Option<&str>) -> Object {
-    let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
-    let spec = ConnectionPointSpec {
-        cnis: vec![
-            offer(Plugin::Ovs {
-                bridge_name: format!("br-{name}"),
-                socket_file: None,
-                datapath: None,
-                patch: None,
-                pool_name: None,
-            }),
-            offer(Plugin::Macvlan { master: "eth1".into() }),
-        ],
-        node_pool: pool.map(Name::from),
-        interfaces: vec!["eth1".into()],
-        trunk_namespaces: None,
-    };
-    object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
+    let cni = |plugin| json!({ "SupportedInterfaceTypes": ["kernel"], "Plugin": plugin });
+    let ovs = cni(json!({ "Name": "Ovs", "BridgeName": format!("br-{name}") }));
+    let macvlan = cni(json!({ "Name": "Macvlan", "Master": "eth1" }));
+    let spec = json!({ "SupportedCnis": [ovs, macvlan], "NodePool": pool, "Interfaces": ["eth1"] });
+    object(Kind::ConnectionPoint, name, spec)
+}
+
+/// A NodePool of the nodes whose label has one of the values.
+pub fn node_pool(name: &str, label: &str, values: &[&str]) -> Object {
+    let selector = json!([{ "key": label, "operator": "In", "values": values }]);
+    object(Kind::NodePool, name, json!({ "NodeSelector": selector }))
+}
+
+/// A Route of 30.0.0.0/8.
+pub fn route(name: &str, next_hop: &str) -> Object {
+    object(Kind::Route, name, json!({ "Prefix": "30.0.0.0/8", "NextHop": next_hop }))
 }
 
 /// A running pod in the namespace `ns`.
@@ -98,25 +80,11 @@ pub fn pod_using(name: &str, uses: &[&str]) -> Pod {
 }
 
 pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
-    let spec = ServiceSpec {
-        vid: VlanId::new(vid).unwrap(),
-        subnets: Vec::new(),
-        physical_networks: networks.iter().map(|name| Name::from(*name)).collect(),
-        namespaces: None,
-    };
-    object(Kind::L2Service, name, Spec::Service(spec))
+    object(Kind::L2Service, name, json!({ "SegmentationID": vid, "PhysicalNW": networks }))
 }
 
 pub fn subnet(name: &str, network: &str) -> Object {
-    let spec = SubnetSpec {
-        ipam: Ipam::Whereabouts,
-        network: network.parse().unwrap(),
-        allocation_pool: Vec::new(),
-        hot_plug_pool: Vec::new(),
-        routes: Vec::new(),
-        dns: Dns::default(),
-    };
-    object(Kind::Subnet, name, Spec::Subnet(spec))
+    object(Kind::Subnet, name, json!({ "Ipam": "whereabouts", "Network": network }))
 }
 
 /// The service with these Subnets.
@@ -128,17 +96,11 @@ pub fn with_subnets(service: &Object, subnets: &[&str]) -> Object {
 }
 
 pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
-    let spec = AttachmentSpec {
-        services: services.iter().map(|name| Name::from(*name)).collect(),
-        connection_point: point.into(),
-        interface: InterfaceType::Kernel,
-        vlan_type: if services.len() == 1 { VlanType::Access } else { VlanType::SelectiveTrunk },
-        implementation: None,
-        mtu: None,
-        usable_from: None,
-        anti_spoof: false,
-    };
-    object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
+    let vlan_type = if services.len() == 1 { VlanType::Access } else { VlanType::SelectiveTrunk };
+    let spec = json!({
+        "L2Services": services, "ConnectionPoint": point, "PodInterfaceType": "kernel", "VlanType": vlan_type,
+    });
+    object(Kind::L2ServiceAttachment, name, spec)
 }
 
 /// A copy of the object with a changed spec.
@@ -170,30 +132,16 @@ pub fn veth(name: &str, bridge: &str, cidr: &str) -> PodLinkSpec {
 }
 
 pub fn pod_link(name: &str, kind: LinkKind) -> PodLinkSpec {
-    PodLinkSpec {
-        name: name.into(),
-        kind,
-        member_of: None,
-        cidrs: Vec::new(),
-        addresses: Vec::new(),
-        mtu: None,
-        mac: None,
-        alias: None,
-        routes: Vec::new(),
-        rules: Vec::new(),
-        sysctls: BTreeMap::new(),
-        up: true,
-    }
+    let kind = serde_json::to_value(kind).unwrap();
+    serde_json::from_value(json!({ "name": name, "kind": kind, "up": true })).unwrap()
 }
 
 pub fn pod_config(name: &str, links: Vec<PodLinkSpec>) -> Object {
-    let spec = PodLinksSpec { links, ..PodLinksSpec::default() };
-    object(Kind::PodConfig, name, Spec::PodLinks(spec))
+    object(Kind::PodConfig, name, json!(PodLinksSpec { links, ..PodLinksSpec::default() }))
 }
 
 pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
-    let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-    object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
+    object(Kind::Bridge, object_name, json!({ "name": name, "cidrs": cidrs }))
 }
 
 /// The [`PortBefore`] of each port that has one, as a driver reports it.

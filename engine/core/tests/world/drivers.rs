@@ -82,8 +82,26 @@ fn changed_vlans(before: Option<&FabricDesired>, after: Option<&FabricDesired>) 
     all.iter().filter(|vid| vlan_placement(before, *vid) != vlan_placement(after, *vid)).collect()
 }
 
-fn fabric(state: Option<&Desired>) -> Option<&FabricDesired> {
-    match state? {
+/// Leaves each refused VLAN as it was before.
+pub fn refuse(
+    state: &mut FabricDesired,
+    before: Option<&FabricDesired>,
+    refused: impl Iterator<Item = VlanId>,
+) -> Vec<Rejection> {
+    let mut rejected = Vec::new();
+    for vid in refused {
+        let was = vlan_placement(before, vid);
+        if was != vlan_placement(Some(state), vid) {
+            set_vlan_placement(state, vid, was);
+            let (item, reason) = (Item::vlan(vid), "resource exhausted".into());
+            rejected.push(Rejection { item, reason, retryable: true, unreachable: false });
+        }
+    }
+    rejected
+}
+
+pub fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
+    match desired {
         Desired::Fabric(fabric) => Some(fabric),
         Desired::Nad(_) | Desired::Node(_) => None,
     }
@@ -173,7 +191,7 @@ impl World {
 
     /// The configuration of a switch.
     pub fn actual(&self, name: &Name) -> Option<&FabricDesired> {
-        fabric(self.applied.get(&Target::Fabric(name.clone())))
+        self.applied.get(&Target::Fabric(name.clone())).and_then(as_fabric)
     }
 
     fn roll_back(&mut self, target: &Target) {
@@ -272,8 +290,8 @@ impl World {
         }
         let before = self.applied.get(target).cloned();
         let rejected = self.configure(target, &command.desired);
-        let after = fabric(self.applied.get(target));
-        let changed = changed_vlans(fabric(before.as_ref()), after);
+        let after = self.applied.get(target).and_then(as_fabric);
+        let changed = changed_vlans(before.as_ref().and_then(as_fabric), after);
         let Target::Fabric(name) = target else { panic!("{target} is no switch") };
         self.drivers.changed.entry(id.to_owned()).or_default().insert(name.clone(), changed);
         let until = deadline + ROLLBACK_AFTER;
@@ -313,14 +331,8 @@ impl World {
         if let (Target::Fabric(name), Desired::Fabric(state)) = (target, &mut state) {
             assert_fabric_consistent(state);
             let before = self.actual(name);
-            for (_, vid) in self.drivers.refuses.iter().filter(|(refusing, _)| refusing == name) {
-                let was = vlan_placement(before, *vid);
-                if was != vlan_placement(Some(state), *vid) {
-                    set_vlan_placement(state, *vid, was);
-                    let (item, reason) = (Item::vlan(*vid), "resource exhausted".into());
-                    rejected.push(Rejection { item, reason, retryable: true, unreachable: false });
-                }
-            }
+            let refused = self.drivers.refuses.iter().filter(|(refusing, _)| refusing == name);
+            rejected = refuse(state, before, refused.map(|(_, vid)| *vid));
         }
         self.applied.insert(target.clone(), state);
         rejected.extend(self.rejections.get(target).into_iter().flatten().cloned());

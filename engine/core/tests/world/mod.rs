@@ -21,6 +21,7 @@ use eno_core::{
     Reconciled, Selector, Status, Target,
 };
 use eno_schemas::*;
+use serde_json::json;
 
 use crate::nats::Nats;
 pub use builders::*;
@@ -230,17 +231,8 @@ impl World {
         }
         self.apply(device("spine1", &[]));
         self.apply(device("spine2", &[]));
-        self.apply(object(
-            Kind::PhysicalNetwork,
-            "dc",
-            Spec::PhysicalNetwork(PhysicalNetworkSpec {
-                segmentation_ids: Some("10-999".parse().unwrap()),
-                ..PhysicalNetworkSpec::default()
-            }),
-        ));
-        let selector =
-            serde_json::from_str::<Selector>(r#"[{"key":"pool","operator":"In","values":["a"]}]"#).unwrap();
-        self.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })));
+        self.apply(object(Kind::PhysicalNetwork, "dc", json!({ "SegmentationIDs": "10-999" })));
+        self.apply(node_pool("pool", "pool", &["a"]));
         self.apply(connection_point("cp", Some("pool")));
         self.settle();
     }
@@ -498,39 +490,18 @@ fn applied_by_node(
         if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
             return None;
         }
-        let (vlans, mtu) = match network {
-            HostNetwork::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
-            HostNetwork::Bridge { vlans, mtu, .. } | HostNetwork::Master { vlans, mtu, .. } => (vlans, *mtu),
-            HostNetwork::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
-        };
+        let AppliedNetwork { vlans, mtu } = network.carried_out();
         let vlans = vlans.iter().filter(|vid| !rejected.iter().any(|r| r.item.covers(*vid, name))).collect();
         Some((name.clone(), AppliedNetwork { vlans, mtu }))
     });
     let pods = node.pods.iter().map(|(uid, pod)| {
         let refused = |id: &str| rejected.iter().any(|r| r.item.covers_link(uid, id));
-        let links = pod.links.iter().filter(|link| !refused(&link.id)).map(|link| {
-            let (name, host_name) = match &link.name {
-                LinkName::Fixed(name) => (name.clone(), None),
-                LinkName::WithPid(name) => (format!("{name}77"), Some(format!("h{name}77"))),
-            };
-            let found = AppliedLink {
-                revision: link.revision.clone(),
-                name,
-                host_name,
-                mac: link.mac.clone(),
-                mtu: link.mtu.unwrap_or(1500),
-                path: path_mtus.get(&link.id).cloned(),
-                addresses: link.addresses.clone(),
-            };
-            (link.id.clone(), found)
-        });
-        let primary = pod.primary.iter().filter(|primary| !refused(&primary.id)).map(|primary| {
-            let (revision, name) = (primary.revision.clone(), primary.name.clone());
-            let path = path_mtus.get(&primary.id).cloned();
-            let found = AppliedLink { revision, name, mtu: primary.mtu, path, ..AppliedLink::default() };
-            (primary.id.clone(), found)
-        });
-        (uid.clone(), links.chain(primary).collect())
+        let links = pod.links.iter().map(|link| (&link.id, link.carried_out("77")));
+        let all = links.chain(pod.primary.iter().map(|primary| (&primary.id, primary.carried_out())));
+        let found = all
+            .filter(|(id, _)| !refused(id))
+            .map(|(id, link)| (id.clone(), AppliedLink { path: path_mtus.get(id).cloned(), ..link }));
+        (uid.clone(), found.collect())
     });
     Applied::Node { networks: networks.collect(), pods: pods.collect() }
 }

@@ -1,9 +1,8 @@
 //! A leaf–spine fabric with a ConnectionPoint on each leaf.
 
-use eno_core::kinds::{NodePoolSpec, Spec};
-use eno_core::{Event, Kind, Labels, Selector};
+use eno_core::{Event, Labels};
 
-use super::{World, connection_point, object};
+use super::{World, connection_point, node_pool};
 
 /// The switches of the leaf–spine fabric.
 pub const DEVICES: [&str; 4] = ["leaf1", "leaf2", "spine1", "spine2"];
@@ -18,9 +17,7 @@ pub fn split_fabric() -> World {
             w.nodes.insert(node.into(), (labels.clone(), true));
             w.engine.handle(Event::Node { name: node.into(), labels, ready: true });
         }
-        let selector = format!(r#"[{{"key":"side","operator":"In","values":["{side}"]}}]"#);
-        let node_selector = serde_json::from_str::<Selector>(&selector).unwrap();
-        w.apply(object(Kind::NodePool, side, Spec::NodePool(NodePoolSpec { node_selector })));
+        w.apply(node_pool(side, "side", &[side]));
         w.apply(connection_point(side, Some(side)));
     }
     w.settle();

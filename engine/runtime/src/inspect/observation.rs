@@ -118,18 +118,10 @@ fn silent_switch(device: &Object) -> Option<(Target, Report)> {
     let mut conditions = device.status.as_ref()?.conditions.iter();
     let silent = conditions.find(|one| one.kind == ConditionType::Reachable && !one.holds)?;
     let failure = Failure { reason: silent.message.clone().into(), retryable: true, unreachable: true };
+    let generation = Generation { term: 1, sequence: 0, hash: String::new() };
     let report = Report {
-        driver: spec.driver.to_string(),
-        target: device.key.name.to_string(),
-        instance: CLUSTER.into(),
-        generation: Generation { term: 1, sequence: 0, hash: String::new() },
-        at: NOW.into(),
         outcome: Outcome::Failed(failure),
-        applied: None,
-        rejected: Vec::new(),
-        notes: Vec::new(),
-        device: None,
-        change: None,
+        ..Report::new((&*spec.driver, &*device.key.name), generation, (CLUSTER, NOW))
     };
     Some((Target::Fabric(device.key.name.clone()), report))
 }

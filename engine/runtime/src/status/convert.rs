@@ -1,16 +1,17 @@
-//! Converts the core's status of an object to JSON. Pure.
+//! Converts the core's status of an object to that of its custom resource. Pure.
 
 mod read;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::kinds::Spec;
-use eno_core::{Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status};
+use eno_core::{
+    Condition, Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status,
+};
 use eno_nbi_crds as crds;
 use eno_schemas::{DeviceInfo, Phase, PortBefore, Text, VlanId};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub use read::{is_observed, read};
 
@@ -43,93 +44,103 @@ const MAX_LIST_BYTES: usize = 192 * 1024;
 const MAX_LINK_LEN: usize = 2000;
 /// Maximum addresses in an entry of leases. A link with more, while some of them are taken back, has several entries.
 const MAX_LEASED: usize = 16;
-/// The number of entries that lists leave out, by their names.
-const LEFT_OUT: &str = "leftOut";
 /// Maximum names that a column shows.
 const MAX_COLUMN_NAMES: usize = 16;
 
 /// The `status` of an object. Empty fields are omitted, so the result is also the body of a server-side apply.
 pub fn to_json(kind: Kind, status: &Status) -> Value {
-    let mut fields = Map::new();
-    if let Some(phase) = status.phase {
-        fields.insert("phase".into(), phase_text(kind, phase));
-    }
-    if !status.message.is_empty() {
-        fields.insert("message".into(), message(&status.message).into());
-    }
-    fields.insert("observedGeneration".into(), status.observed_generation.into());
-    if !status.conditions.is_empty() {
-        let conditions = status.conditions.iter().map(|condition| {
-            json!({
-                "type": condition.kind.as_ref(),
-                "status": if condition.holds { "True" } else { "False" },
-                "reason": condition.reason.as_ref(),
-                "message": message(&condition.message),
-                "lastTransitionTime": &*condition.since,
-                "observedGeneration": status.observed_generation,
-            })
-        });
-        fields.insert("conditions".into(), conditions.collect());
-    }
-    fields.insert("transitions".into(), status.transitions.into());
-    if let Some(id) = status.granted_id {
-        fields.insert("grantedID".into(), id.get().into());
-    }
-    if let Some(placement) = &status.placement {
-        put(&mut fields, "placement", &placement_of(placement));
-    }
-    if let Some(realized) = status.realized.as_deref() {
-        put(&mut fields, "realized", realized);
-    }
-    if let Some(service) = &status.address_pool {
-        fields.insert("addressPool".into(), (**service).into());
-    }
-    let points = status.connection_points.iter().map(|name| &**name);
-    put_list(&mut fields, "connectionPoints", first_entries(points, MAX_NAMES, MAX_LIST_BYTES));
-    let ports = status.switch_ports.iter();
-    put_list(&mut fields, "switchPorts", first_entries(ports, MAX_NAMES, MAX_LIST_BYTES));
-    if let Some(cluster) = &status.cluster {
-        fields.insert(CLUSTER_ID.into(), (**cluster).into());
-    }
-    if let Some(device) = &status.device {
-        let (device, left_out) = bounded(device.clone());
-        if let Ok(Value::Object(device)) = serde_json::to_value(device) {
-            fields.extend(device);
-        }
-        note_left_out(&mut fields, "capabilities", left_out);
-    }
-    if let Some(last) = &status.last_transaction {
-        put(&mut fields, "lastTransaction", &last_transaction(last));
-    }
+    let json = if has_config_phase(kind) {
+        serde_json::to_value(resource_status::<crds::ConfigPhase>(kind, status))
+    } else {
+        serde_json::to_value(resource_status::<Phase>(kind, status))
+    };
+    // All serialised types have string keys.
+    json.unwrap_or_default()
+}
+
+/// The kinds for running pods have phases of their own.
+fn has_config_phase(kind: Kind) -> bool {
+    matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
+}
+
+/// The status of the custom resource.
+fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<P> {
+    let mut left_out = BTreeMap::new();
+    let names = status.connection_points.iter().map(|name| &**name);
+    let points = first_entries(names, MAX_NAMES, MAX_LIST_BYTES);
+    let ports = first_entries(status.switch_ports.iter(), MAX_NAMES, MAX_LIST_BYTES);
+    let bridges = first_entries(bridges(status).into_iter(), MAX_ENTRIES, MAX_LIST_BYTES);
+    let (device, more) = bounded(status.device.clone().unwrap_or_default());
+    let capabilities = (device.capabilities, more);
+    let (configs, network_configs) = match kind {
+        Kind::PodNetworkConfig => ((Vec::new(), 0), configurations(kind, &status.pods)),
+        _ => (configurations(kind, &status.pods), (Vec::new(), 0)),
+    };
     let PortMemory { closed, before, leaving } = &status.port_memory;
-    for (field, ports) in [("closedPorts", closed), ("leavingPorts", leaving)] {
-        if !ports.is_empty() {
-            fields.insert(field.into(), ports.iter().map(|name| Value::from(&**name)).collect());
-        }
+    let (cnis, links, pods) = columns(status);
+    crds::Status {
+        phase: status.phase.map(P::from),
+        message: (!status.message.is_empty()).then(|| message(&status.message)),
+        observed_generation: Some(status.observed_generation),
+        conditions: status.conditions.iter().map(|one| condition(one, status.observed_generation)).collect(),
+        transitions: Some(number(status.transitions)),
+        realized: status.realized.as_deref().and_then(|spec| serde_json::to_value(spec).ok()),
+        ready_inputs: status.ready_inputs.map(|inputs| format!("{inputs:016x}")),
+        cnis,
+        granted_id: status.granted_id.map(VlanId::get),
+        placement: status.placement.as_ref().map(placement_of),
+        address_pool: status.address_pool.as_deref().map(str::to_owned),
+        connection_points: texts(shown(points, "connectionPoints", &mut left_out)),
+        switch_ports: texts(shown(ports, "switchPorts", &mut left_out)),
+        cluster_id: status.cluster.as_deref().map(str::to_owned),
+        dialect: device.dialect.map(String::from),
+        capabilities: texts(shown(capabilities, "capabilities", &mut left_out)),
+        host_key_fingerprint: device.host_key_fingerprint.map(String::from),
+        model: device.model.map(String::from),
+        rollback: device.rollback.and_then(|rollback| Some(json!(rollback).as_str()?.to_owned())),
+        audit_interval: device.audit_interval.map(i64::from),
+        change_notifications: device.change_notifications,
+        last_transaction: status.last_transaction.as_ref().map(last_transaction),
+        closed_ports: texts(closed),
+        leaving_ports: texts(leaving),
+        ports_before: before.iter().map(port_before).collect(),
+        pending_changes: status.pending_changes.map(i64::from),
+        pod_configurations: shown(configs, "podConfigurations", &mut left_out),
+        pod_network_configs: shown(network_configs, "PodNetworkConfigs", &mut left_out),
+        bridge_configs: shown(bridges, "bridgeConfigs", &mut left_out),
+        addresses: status.pods.iter().flat_map(leases).collect(),
+        left_out,
+        links,
+        pods,
     }
-    if !before.is_empty() {
-        put(&mut fields, "portsBefore", &before.iter().map(port_before).collect::<Vec<_>>());
+}
+
+/// The entries of a list that are shown. Notes how many others it has.
+fn shown<T>((shown, others): (Vec<T>, usize), list: &str, left_out: &mut BTreeMap<String, i64>) -> Vec<T> {
+    if others > 0 {
+        left_out.insert(list.to_owned(), number(others));
     }
-    if let Some(count) = status.pending_changes {
-        fields.insert("pendingChanges".into(), count.into());
+    shown
+}
+
+fn condition(condition: &Condition, observed_generation: i64) -> crds::Condition {
+    crds::Condition {
+        type_: condition.kind.as_ref().to_owned(),
+        status: if condition.holds { "True" } else { "False" }.to_owned(),
+        reason: condition.reason.as_ref().to_owned(),
+        message: message(&condition.message),
+        last_transition_time: condition.since.to_string(),
+        observed_generation: Some(observed_generation),
     }
-    if !status.pods.is_empty() {
-        let field = if kind == Kind::PodNetworkConfig { "PodNetworkConfigs" } else { "podConfigurations" };
-        put_list(&mut fields, field, configurations(kind, &status.pods));
-        let leases: Vec<_> = status.pods.iter().flat_map(leases).collect();
-        if !leases.is_empty() {
-            put(&mut fields, "addresses", &leases);
-        }
-    }
-    if let Some(inputs) = status.ready_inputs {
-        fields.insert(READY_INPUTS.into(), format!("{inputs:016x}").into());
-    }
-    let bridges = bridges(status);
-    put_list(&mut fields, "bridgeConfigs", first_entries(bridges.iter(), MAX_ENTRIES, MAX_LIST_BYTES));
-    for (field, names) in columns(status) {
-        fields.insert(field.into(), names.into());
-    }
-    Value::Object(fields)
+}
+
+fn texts<T: ToString>(items: impl IntoIterator<Item = T>) -> Vec<String> {
+    items.into_iter().map(|item| item.to_string()).collect()
+}
+
+/// The number, at most the largest that a field holds.
+fn number(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// True of a status without a field that this engine writes although the object did not change: the text of a column,
@@ -159,9 +170,10 @@ pub fn is_unrecorded(status: &Value) -> bool {
     conditions.any(|condition| condition["type"] == crds::RECORDED)
 }
 
-/// Texts for kubectl's columns. A column shows one text; of a list it would show only the first element.
-fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
-    let (cnis, links, pods) = match status.realized.as_deref() {
+/// Texts for kubectl's columns `cnis`, `links` and `pods`. A column shows one text; of a list it would show only the
+/// first element.
+fn columns(status: &Status) -> (Option<String>, Option<String>, Option<String>) {
+    match status.realized.as_deref() {
         Some(Spec::ConnectionPoint(spec)) => {
             (joined(spec.cnis.iter().map(|cni| cni.plugin.name().as_str())), None, None)
         }
@@ -170,10 +182,7 @@ fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
             (None, links, joined(status.pods.iter().map(|pod| &*pod.name)))
         }
         _ => (None, None, None),
-    };
-    [(CNIS, cnis), (LINKS, links), ("pods", pods)]
-        .into_iter()
-        .filter_map(|(field, names)| Some((field, names?)))
+    }
 }
 
 /// The names joined, at most [`MAX_COLUMN_NAMES`]; `None`: there are none.
@@ -188,20 +197,6 @@ pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Optio
 /// A message within the bound of its field.
 fn message(text: &str) -> String {
     Text::at_most(text, MAX_MESSAGE_LEN).into()
-}
-
-/// Adds a list to the fields, if it has entries, and how many entries it leaves out.
-fn put_list<T: Serialize>(fields: &mut Map<String, Value>, name: &str, (shown, left_out): (Vec<T>, usize)) {
-    if !shown.is_empty() {
-        put(fields, name, &shown);
-    }
-    note_left_out(fields, name, left_out);
-}
-
-fn note_left_out(fields: &mut Map<String, Value>, name: &str, left_out: usize) {
-    if left_out > 0 {
-        fields.entry(LEFT_OUT).or_insert_with(|| json!({}))[name] = left_out.into();
-    }
 }
 
 /// What a device said of itself, within the bounds of the fields, and how many capabilities that leaves out.
@@ -257,26 +252,10 @@ fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
     crds::LastTransaction {
         id: change.transaction.clone(),
         at: change.at.clone(),
-        took_ms: i64::try_from(change.took_ms).unwrap_or(i64::MAX),
+        took_ms: number(change.took_ms),
         added: change.added.into(),
         removed: change.removed.into(),
         outcome: *outcome,
-    }
-}
-
-fn put(fields: &mut Map<String, Value>, name: &str, value: &impl Serialize) {
-    // All serialised types have string keys.
-    if let Ok(value) = serde_json::to_value(value) {
-        fields.insert(name.into(), value);
-    }
-}
-
-/// The kinds for running pods have phase texts of their own.
-fn phase_text(kind: Kind, phase: Phase) -> Value {
-    match (kind, phase) {
-        (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Pending) => "configuring".into(),
-        (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Ready) => "configured".into(),
-        _ => phase.to_string().into(),
     }
 }
 

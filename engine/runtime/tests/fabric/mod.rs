@@ -1,12 +1,11 @@
 //! Switches in memory, with the host library of real drivers.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use eno_sbi::host::{HostOptions, run};
 use eno_sbi::nats::Connection;
 use eno_sbi::{Driver, Identity, Ownership, Reconciled, Work};
-use eno_schemas::{Applied, Desired, FabricDesired, PayloadKind};
+use eno_schemas::{Desired, FabricDesired, PayloadKind};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -23,13 +22,7 @@ impl Driver for Memory {
     async fn reconcile(&self, work: Work) -> Reconciled {
         let Desired::Fabric(desired) = &work.command.desired else { panic!("{:?}", work.command) };
         self.0.lock().unwrap().push(desired.clone());
-        Reconciled::applied(Applied::Fabric {
-            vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
-            ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-            carried: BTreeMap::new(),
-            closed: None,
-            before: BTreeMap::new(),
-        })
+        Reconciled::applied(desired.carried_out())
     }
 }
 

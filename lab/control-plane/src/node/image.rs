@@ -10,7 +10,7 @@ use eno_image::release::{self, BIN, is_static};
 use eno_image::{Config, Image, LayerBuilder, PackError};
 
 /// Name of the image of pod sandboxes.
-pub(crate) const PAUSE: &str = "eno.k8s.io/pause:latest";
+pub const PAUSE: &str = "eno.k8s.io/pause:latest";
 /// Name of the test image with a shell.
 pub const TEST: &str = "eno.k8s.io/test:latest";
 
@@ -88,6 +88,11 @@ pub(crate) fn pause() -> Result<Image, ImageError> {
     let mut layer = LayerBuilder::default();
     layer.file("pause", 0o755, &program)?;
     without_signal_handlers(layer, &["/pause"], &[])
+}
+
+/// Writes an archive with the pause image, whose name is [`PAUSE`].
+pub fn write_pause_archive(archive: &Path) -> Result<(), ImageError> {
+    Ok(eno_image::write_archive(&pause()?, PAUSE, archive)?)
 }
 
 /// Builds the test image from a statically linked busybox and this machine's ping. The ping of busybox needs raw

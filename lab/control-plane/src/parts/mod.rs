@@ -145,7 +145,8 @@ impl Part {
                 requirement: VersionRequirement::Minor(1, 36),
             }),
         };
-        let cni = |program, package| Recipe { program, module: &module::CNI, package, installed: None };
+        let built = |program, module, package| Recipe { program, module, package, installed: None };
+        let cni = |program, package| built(program, &module::CNI, package);
         match self {
             // The API server relies on watch progress notifications, which work since etcd 3.5.8.
             Self::Etcd => kubernetes(
@@ -187,12 +188,7 @@ impl Part {
             Self::Kubelet => node("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
             Self::KubeProxy => node("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
             // An installed one may be linked with libraries that its image lacks.
-            Self::Coredns => Recipe {
-                program: "coredns",
-                module: &module::COREDNS,
-                package: "github.com/coredns/coredns",
-                installed: None,
-            },
+            Self::Coredns => built("coredns", &module::COREDNS, "github.com/coredns/coredns"),
             Self::Cnitool => cni("cnitool", "github.com/containernetworking/cni/cnitool"),
             Self::Bridge => cni("bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
             Self::Macvlan => cni("macvlan", "github.com/containernetworking/plugins/plugins/main/macvlan"),
@@ -205,24 +201,9 @@ impl Part {
                 cni("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local")
             }
             Self::Static => cni("static", "github.com/containernetworking/plugins/plugins/ipam/static"),
-            Self::GitopsVerdict => Recipe {
-                program: "gitops-verdict",
-                module: &module::GITOPS,
-                package: "eno.invalid/tools/gitops",
-                installed: None,
-            },
-            Self::Helm => Recipe {
-                program: "helm",
-                module: &module::HELM,
-                package: "helm.sh/helm/v4/cmd/helm",
-                installed: None,
-            },
-            Self::Helm3 => Recipe {
-                program: "helm3",
-                module: &module::HELM3,
-                package: "helm.sh/helm/v3/cmd/helm",
-                installed: None,
-            },
+            Self::GitopsVerdict => built("gitops-verdict", &module::GITOPS, "eno.invalid/tools/gitops"),
+            Self::Helm => built("helm", &module::HELM, "helm.sh/helm/v4/cmd/helm"),
+            Self::Helm3 => built("helm3", &module::HELM3, "helm.sh/helm/v3/cmd/helm"),
             Self::Loopback => cni("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
         }
     }

@@ -14,9 +14,7 @@ use eno_control_plane::Exited;
 use eno_control_plane::openstack::{
     Account, OpenStack, OpenStackClient, OpenStackOptions, PHYSICAL_NETWORKS, REGION,
 };
-use eno_nbi_crds::{
-    Callbacks, Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, Neutron, PhysicalNetwork,
-};
+use eno_nbi_crds::{FabricDevice, FabricDeviceSpec, FabricPort, Neutron, PhysicalNetwork};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -212,22 +210,9 @@ impl Cloud {
             ..FabricPort::default()
         };
         let neutron = Neutron { physical_network: Some(physical_network.to_owned()), ..Neutron::default() };
-        FabricDevice::new(
-            DEVICE,
-            FabricDeviceSpec {
-                driver: "neutron".to_owned(),
-                address: self.server.auth_url().to_owned(),
-                dialect: None,
-                credentials: Some(Credentials { secret_name: DEVICE.to_owned() }),
-                host_key: None,
-                adopt: None,
-                neutron: Some(neutron),
-                drift: Drift::Repair,
-                audit_interval: None,
-                ports: self.vms.iter().map(trunk).chain([uplink]).collect(),
-                callbacks: Callbacks::default(),
-            },
-        )
+        let ports = self.vms.iter().map(trunk).chain([uplink]).collect();
+        let spec = fabric::device_spec("neutron", self.server.auth_url(), DEVICE, ports);
+        FabricDevice::new(DEVICE, FabricDeviceSpec { neutron: Some(neutron), ..spec })
     }
 }
 

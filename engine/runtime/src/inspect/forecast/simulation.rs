@@ -1,15 +1,12 @@
 //! The core with simulated drivers that carry out every command at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use eno_core::kinds::Spec;
 use eno_core::{
     Answers, ConditionType, Event, Key, Kind, Object, Observed, Observer, Participant, Status, Target,
 };
-use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
-    Phase, Report, VlanSet,
-};
+use eno_schemas::{Applied, AppliedLink, Desired, Generation, Phase, Report};
 use kube::api::DynamicObject;
 
 use super::ClusterState;
@@ -127,69 +124,23 @@ impl Answers for Simulated {
         let Participant { target, driver, desired, hash } = participant;
         let applied = match desired {
             _ if self.unreachable.contains(target) => return None,
-            Desired::Fabric(fabric) => Applied::Fabric {
-                vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-                carried: BTreeMap::new(),
-                closed: None,
-                before: BTreeMap::new(),
-            },
+            Desired::Fabric(fabric) => fabric.carried_out(),
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(node) => on_node(node),
+            Desired::Node(node) => node.carried_out(|_, link| AppliedLink {
+                // The PID of the container is not known.
+                host_name: None,
+                mtu: link.mtu.unwrap_or_default(),
+                ..link.carried_out("<PID>")
+            }),
         };
+        let generation = Generation { term: 1, sequence: 0, hash: hash.clone() };
         Some(Report {
-            driver: driver.to_string(),
-            target: target.to_string(),
-            instance: CLUSTER.into(),
-            generation: Generation { term: 1, sequence: 0, hash: hash.clone() },
-            at: NOW.into(),
-            outcome: Outcome::Applied,
             applied: Some(applied),
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
+            ..Report::new((&**driver, target.to_string()), generation, (CLUSTER, NOW))
         })
     }
 }
 
 fn reports_unreachable(status: &Status) -> bool {
     status.conditions.iter().any(|condition| condition.kind == ConditionType::Reachable && !condition.holds)
-}
-
-/// The report of an agent that carried out everything.
-fn on_node(node: &NodeDesired) -> Applied {
-    let networks = node.networks.iter().map(|(name, network)| {
-        let (vlans, mtu) = match network {
-            HostNetwork::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
-            HostNetwork::Bridge { vlans, mtu, .. } | HostNetwork::Master { vlans, mtu, .. } => (vlans, *mtu),
-            HostNetwork::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
-        };
-        (name.clone(), AppliedNetwork { vlans: vlans.clone(), mtu })
-    });
-    let pods = node.pods.iter().map(|(uid, pod)| {
-        let links = pod.links.iter().map(|link| {
-            // The PID of the container is not known.
-            let name = match &link.name {
-                LinkName::Fixed(name) => name.clone(),
-                LinkName::WithPid(name) => format!("{name}<PID>"),
-            };
-            let found = AppliedLink {
-                revision: link.revision.clone(),
-                name,
-                mtu: link.mtu.unwrap_or_default(),
-                path: None,
-                mac: link.mac.clone(),
-                addresses: link.addresses.clone(),
-                host_name: None,
-            };
-            (link.id.clone(), found)
-        });
-        let primary = pod.primary.iter().map(|primary| {
-            let (revision, name) = (primary.revision.clone(), primary.name.clone());
-            (primary.id.clone(), AppliedLink { revision, name, mtu: primary.mtu, ..AppliedLink::default() })
-        });
-        (uid.clone(), links.chain(primary).collect())
-    });
-    Applied::Node { networks: networks.collect(), pods: pods.collect() }
 }

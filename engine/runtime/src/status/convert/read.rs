@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::bridge_node;
+use super::{bridge_node, has_config_phase};
 
 /// True when an engine wrote the status; the API server sets a default.
 pub fn is_observed(status: &Value) -> bool {
@@ -30,16 +30,15 @@ pub fn read(kind: Kind, value: &Value) -> Option<Status> {
     if !is_observed(value) {
         return None;
     }
-    let status = match kind {
-        Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
-            crds::ConfigStatus::deserialize(value).ok().map(|source| of_configuration(kind, source))
-        }
-        _ => crds::Status::deserialize(value).ok().map(|source| of_network(kind, source)),
+    let status = if has_config_phase(kind) {
+        crds::ConfigStatus::deserialize(value).ok().map(|source| of_resource(kind, source))
+    } else {
+        <crds::Status>::deserialize(value).ok().map(|source| of_resource(kind, source))
     };
     status.filter(|status| status.transitions <= MAX_TRANSITIONS)
 }
 
-fn of_network(kind: Kind, source: crds::Status) -> Status {
+fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> Status {
     let device = DeviceInfo {
         dialect: source.dialect.map(Text::from),
         capabilities: source.capabilities.into_iter().map(Text::from).collect(),
@@ -50,7 +49,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         change_notifications: source.change_notifications,
     };
     Status {
-        phase: source.phase,
+        phase: source.phase.and_then(P::into),
         message: source.message.unwrap_or_default(),
         observed_generation: source.observed_generation.unwrap_or_default(),
         conditions: conditions(source.conditions),
@@ -67,8 +66,9 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         port_memory: port_memory(source.closed_ports, source.ports_before, source.leaving_ports),
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
+        nodes: source.bridge_configs.iter().filter_map(|text| bridge_node(text)).map(Name::from).collect(),
+        leased: 0,
         ready_inputs: inputs(source.ready_inputs),
-        ..Status::default()
     }
 }
 
@@ -107,23 +107,7 @@ fn last_transaction(source: crds::LastTransaction) -> LastTransaction {
     }
 }
 
-fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
-    let bridges = source.bridge_configs.iter();
-    Status {
-        phase: source.phase.and_then(config_phase),
-        message: source.message.unwrap_or_default(),
-        observed_generation: source.observed_generation.unwrap_or_default(),
-        conditions: conditions(source.conditions),
-        transitions: count(source.transitions),
-        realized: realized(kind, source.realized),
-        pods: pods(&source.addresses),
-        nodes: bridges.filter_map(|text| bridge_node(text)).map(Name::from).collect(),
-        ready_inputs: inputs(source.ready_inputs),
-        ..Status::default()
-    }
-}
-
-fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
+fn conditions(source: Vec<crds::Condition>) -> Vec<Condition> {
     let own =
         source.into_iter().filter(|condition| !crds::CONDITIONS_BESIDE_CORE.contains(&&*condition.type_));
     let conditions = own.filter_map(|condition| {
@@ -132,7 +116,7 @@ fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condit
             holds: condition.status == "True",
             reason: condition.reason.parse().ok()?,
             message: condition.message,
-            since: Name::from(condition.last_transition_time.0.to_string()),
+            since: condition.last_transition_time.into(),
         })
     });
     conditions.collect()
@@ -170,15 +154,4 @@ fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
         }
     }
     pods
-}
-
-fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
-    Some(match source {
-        crds::ConfigPhase::Unset => return None,
-        crds::ConfigPhase::Configuring => Phase::Pending,
-        crds::ConfigPhase::Configured => Phase::Ready,
-        crds::ConfigPhase::Error => Phase::Error,
-        crds::ConfigPhase::Terminating => Phase::Terminating,
-        crds::ConfigPhase::Deleted => Phase::Deleted,
-    })
 }

@@ -24,11 +24,17 @@ fn transition(name: &str, counter: u64, phase: Phase) -> Transition {
     }
 }
 
-#[tokio::test]
-async fn load_finds_last_entry_of_each_object() {
+/// A NATS server with the streams.
+async fn start() -> (NatsServer, Context) {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
+    (server, jetstream)
+}
+
+#[tokio::test]
+async fn load_finds_last_entry_of_each_object() {
+    let (_server, jetstream) = start().await;
     let empty = load(&jetstream).await.unwrap();
     assert!(empty.last.is_empty() && empty.is_complete);
     let first = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
@@ -48,9 +54,7 @@ async fn load_finds_last_entry_of_each_object() {
 
 #[tokio::test]
 async fn publish_fails_after_entry_of_another_engine() {
-    let server = NatsServer::start().await;
-    let jetstream = server.connect("eno-engine").await.jetstream;
-    ensure_streams(&jetstream, 1).await.unwrap();
+    let (_server, jetstream) = start().await;
     let theirs = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
     let ours = publish(&jetstream, &transition("a", 7, Phase::Ready), 0).await;
     assert!(matches!(ours, Err(OutboxError::Superseded { found, .. }) if found == theirs), "{ours:?}");
@@ -61,9 +65,7 @@ async fn publish_fails_after_entry_of_another_engine() {
 
 #[tokio::test]
 async fn entries_of_other_versions_stay() {
-    let server = NatsServer::start().await;
-    let jetstream = server.connect("eno-engine").await.jetstream;
-    ensure_streams(&jetstream, 1).await.unwrap();
+    let (_server, jetstream) = start().await;
     for subject in ["eno.v1.transition.L2Service._.a", "eno.v1.transition.Nothing._.a"] {
         jetstream.publish(subject, r#"{"schemaVersion":2}"#.into()).await.unwrap().await.unwrap();
     }
@@ -75,9 +77,7 @@ async fn entries_of_other_versions_stay() {
 
 #[tokio::test]
 async fn messages_of_nobody_are_removed() {
-    let server = NatsServer::start().await;
-    let jetstream = server.connect("eno-engine").await.jetstream;
-    ensure_streams(&jetstream, 1).await.unwrap();
+    let (_server, jetstream) = start().await;
     let subject = "eno.v1.transition.L2Service._.a";
     let marked: async_nats::HeaderMap =
         [("Nats-Stream".parse().unwrap(), "x".parse().unwrap())].into_iter().collect();
@@ -108,9 +108,7 @@ async fn messages_of_nobody_are_removed() {
 /// The acknowledgement of an entry that NATS lost is no acknowledgement of its repetition.
 #[tokio::test]
 async fn lost_entry_is_stored_again() {
-    let server = NatsServer::start().await;
-    let jetstream = server.connect("eno-engine").await.jetstream;
-    ensure_streams(&jetstream, 1).await.unwrap();
+    let (_server, jetstream) = start().await;
     let deleted = transition("a", 4, Phase::Deleted);
     let lost = publish(&jetstream, &deleted, 0).await.unwrap();
     remove(&jetstream, lost).await.unwrap();

@@ -1,0 +1,76 @@
+//! What a driver reads back that has carried out everything: for simulated drivers.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Applied, AppliedLink, AppliedNetwork, FabricDesired, HostNetwork, LinkName, NodeDesired, PodLink,
+    PrimaryLink, VlanSet,
+};
+
+/// The MTU of an interface for which none is requested.
+const DEFAULT_MTU: u32 = 1500;
+
+impl FabricDesired {
+    /// The state of a switch that has all of it.
+    pub fn carried_out(&self) -> Applied {
+        Applied::Fabric {
+            vlans: self.vlans.iter().map(|vlan| vlan.vid).collect(),
+            ports: self.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+            carried: BTreeMap::new(),
+            closed: None,
+            before: BTreeMap::new(),
+        }
+    }
+}
+
+impl NodeDesired {
+    /// The state of a node that has all of it. `link`: the state of an interface, by the uid of its pod.
+    pub fn carried_out(&self, link: impl Fn(&str, &PodLink) -> AppliedLink) -> Applied {
+        let networks = self.networks.iter().map(|(name, network)| (name.clone(), network.carried_out()));
+        let pods = self.pods.iter().map(|(uid, pod)| {
+            let links = pod.links.iter().map(|one| (one.id.clone(), link(uid, one)));
+            let primary = pod.primary.iter().map(|one| (one.id.clone(), one.carried_out()));
+            (uid.clone(), links.chain(primary).collect())
+        });
+        Applied::Node { networks: networks.collect(), pods: pods.collect() }
+    }
+}
+
+impl HostNetwork {
+    /// The state of a network that has all of it.
+    pub fn carried_out(&self) -> AppliedNetwork {
+        let (vlans, mtu) = match self {
+            Self::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
+            Self::Bridge { vlans, mtu, .. } | Self::Master { vlans, mtu, .. } => (vlans, *mtu),
+            Self::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
+        };
+        AppliedNetwork { vlans: vlans.clone(), mtu }
+    }
+}
+
+impl PodLink {
+    /// The state of an interface that has all of it. `pid`: of the pod's container.
+    pub fn carried_out(&self, pid: &str) -> AppliedLink {
+        let (name, host_name) = match &self.name {
+            LinkName::Fixed(name) => (name.clone(), None),
+            LinkName::WithPid(name) => (format!("{name}{pid}"), Some(format!("h{name}{pid}"))),
+        };
+        AppliedLink {
+            revision: self.revision.clone(),
+            name,
+            host_name,
+            mac: self.mac.clone(),
+            mtu: self.mtu.unwrap_or(DEFAULT_MTU),
+            path: None,
+            addresses: self.addresses.clone(),
+        }
+    }
+}
+
+impl PrimaryLink {
+    /// The state of a primary interface that has all of it.
+    pub fn carried_out(&self) -> AppliedLink {
+        let (revision, name) = (self.revision.clone(), self.name.clone());
+        AppliedLink { revision, name, mtu: self.mtu, ..AppliedLink::default() }
+    }
+}
