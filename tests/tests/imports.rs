@@ -45,8 +45,16 @@ const ALLOWED: [(&str, &[&str]); 20] = [
 ];
 
 /// The workspace crates that a driver may depend on.
-const DRIVERS: &[&str] =
-    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-fabric-driver", "eno-http-client", "eno-ovsdb", "eno-cri"];
+const DRIVERS: &[&str] = &[
+    "eno-schemas",
+    "eno-queue",
+    "eno-sbi",
+    "eno-device-secrets",
+    "eno-fabric-driver",
+    "eno-http-client",
+    "eno-ovsdb",
+    "eno-cri",
+];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =
