@@ -88,8 +88,11 @@ lanes: deps parts
 	$(foreach lane,$(LANE),$(RUN_$(lane)) || failed+=($(lane));) \
 	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
+# The packages of the programs in the image, which the parts name.
+PROGRAMS := $(shell sed -n 's/^program = { package = "\([^"]*\)".*/-p \1/p' */part.toml */*/part.toml)
+
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-lab -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-neutron -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
+	$(CARGO) build --release --locked $(PROGRAMS) -p eno-lab -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
 # The architecture of the images: amd64 or arm64.
@@ -104,7 +107,6 @@ MUSL := x86_64-unknown-linux-musl
 NEEDED_FOR_IMAGE := musl-gcc:musl-tools
 programs: export CC_x86_64_unknown_linux_musl = musl-gcc
 endif
-PROGRAMS := -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-neutron -p eno-driver-nad -p eno-driver-node -p eno-cri
 # In a checkout the commit is known; elsewhere, as in deploy/images/Containerfile, it is given.
 # It is read once: a commit may come while the programs are built.
 ifndef COMMIT
@@ -164,14 +166,27 @@ console: NEEDED_AS_ROOT :=
 console: deps
 	cd console && npm ci --no-audit --no-fund --ignore-scripts && npm run --silent check && npm run --silent build
 
+# Of what Kustomize renders: the objects that are not in the first file. The definitions are left out, since `eno` has
+# their types, and so are the hashes in the names of ConfigMaps.
+define RENDERED
+BEGIN { RS = "\n---\n"; print "# Written by `make crds`. Do not edit." } \
+{ sub(/\n$$/, "") } \
+is_known { seen[$$0]; next } \
+!($$0 in seen) && !/\nkind: CustomResourceDefinition\n/ { print "---\n" $$0 }
+endef
+
 crds:
 	$(CARGO) build --workspace --locked
 	target/debug/eno-crds
 	target/debug/eno-schemas
 	kubectl=$$(target/debug/eno-get-parts kubectl); \
-	"$$kubectl" kustomize deploy >deploy/rendered/operator.yaml; \
-	"$$kubectl" kustomize --load-restrictor LoadRestrictionsNone deploy/nats-cluster-install \
-	  >deploy/rendered/operator-nats-cluster.yaml
+	render() { \
+	  "$$kubectl" kustomize --load-restrictor LoadRestrictionsNone "$$1" \
+	    | sed -E 's/(name: eno(-nats)?)-[bcdfghkmt2456789]{10}$$/\1/' \
+	    | awk '$(RENDERED)' is_known=1 "$${2:-/dev/null}" is_known=0 -; \
+	}; \
+	render deploy >deploy/rendered/operator.yaml; \
+	render deploy/nats-cluster-install deploy/rendered/operator.yaml >deploy/rendered/nats-cluster.yaml
 	target/debug/eno-lab reference >target/commands.md
 	mv target/commands.md docs/src/reference/commands.md
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use eno_image::release::{self, About, PROGRAMS, Release};
+use eno_image::release::{self, About, Release};
 use eno_image::{read_layout, write_archive, write_layout};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn about() -> About {
 
 /// Builds the image with copies of one program.
 fn build(programs: &Path) -> Release {
-    for name in PROGRAMS {
+    for name in eno_parts::programs().map(|program| program.binary) {
         fs::copy(STATIC, programs.join(name)).expect("a copy of busybox");
     }
     release::eno(programs, &workspace(), &about()).expect("an image")
@@ -61,7 +61,7 @@ fn skopeo_and_umoci_take_layout_and_archive() {
     let image = format!("{}:v1", path("layout"));
     output("umoci", &["unpack", "--rootless", "--image", &image, &path("bundle")]);
     let root = PathBuf::from(path("bundle/rootfs"));
-    for name in PROGRAMS {
+    for name in eno_parts::programs().map(|program| program.binary) {
         let program = fs::read(root.join("usr/local/bin").join(name)).expect(name);
         assert_eq!(program, fs::read(STATIC).expect("busybox"), "{name}");
     }

@@ -8,8 +8,8 @@ use kube::CustomResourceExt;
 use serde_json::json;
 
 use crate::{
-    Bridge, ConnectionPoint, FabricDevice, GROUP, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
-    PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
+    Bridge, ConnectionPoint, FINALIZER, FabricDevice, GROUP, L2BridgeDomain, L2Service, L2ServiceAttachment,
+    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
 };
 
 /// Fields of [`crate::Status`] that every kind has.
@@ -69,6 +69,15 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             "pods",
         ]),
     ]
+}
+
+/// The finalizer that keeps an object of a kind until the engine has cleaned it up. Those of kinds for running pods are
+/// spelled as their users know them.
+pub fn finalizer(crd: &CustomResourceDefinition) -> String {
+    if crd.spec.group == GROUP {
+        return FINALIZER.to_owned();
+    }
+    format!("{}.finalizers.opdev.io", crd.spec.names.kind.to_lowercase())
 }
 
 /// Adds the common status fields and these extras, and the default status of an unobserved object.

@@ -32,7 +32,7 @@ mod subnet;
 
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
-pub use crds::crds;
+pub use crds::{crds, finalizer};
 pub use eno_schemas::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType};
 pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort, PortPeer, PortPeerError};
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
@@ -43,12 +43,10 @@ pub use neutron::{AllowedAddressPair, Neutron, PortSecurity};
 pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
 pub use pods::{
-    ATTACH_LABEL_PREFIX, AdditionalNetwork, BRIDGE_FINALIZER, Bridge, BridgeSpec, ConfigPhase, Lease,
-    LinkFields, LinkType, NetworkAttachment, PODCONFIG_FINALIZER, PODCONFIG_GROUP, PODCONFIG_LABEL,
-    PODNETWORK_GROUP, PODNETWORKCONFIG_FINALIZER, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec,
-    PodConfiguration, PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner,
-    PodNetworkSpec, PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment,
-    VlanFields,
+    ATTACH_LABEL_PREFIX, AdditionalNetwork, Bridge, BridgeSpec, ConfigPhase, Lease, LinkFields, LinkType,
+    NetworkAttachment, PODCONFIG_LABEL, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec, PodConfiguration,
+    PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner, PodNetworkSpec,
+    PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment, VlanFields,
 };
 pub use route::{Route, RouteSpec};
 pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
@@ -60,7 +58,7 @@ pub const GROUP: &str = "eno.k8s.io";
 /// The version of every kind.
 pub const VERSION: &str = "v1alpha1";
 
-/// The finalizer that keeps an object until the engine has cleaned it up.
+/// The [`finalizer`] of the kinds of [`GROUP`].
 pub const FINALIZER: &str = "eno.k8s.io/engine";
 
 /// The condition that tells whether an object's callbacks are delivered; absent until a delivery failed.

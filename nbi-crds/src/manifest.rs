@@ -1,16 +1,17 @@
 //! Manifests of the kinds.
 
+use kube::Resource;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{GROUP, PODCONFIG_GROUP, PODNETWORK_GROUP, VERSION};
+use crate::{Bridge, GROUP, PodConfig, VERSION};
 
 /// `apiVersion` of a kind.
 pub fn api_version(kind: &str) -> String {
     let group = match kind {
-        "PodConfig" => PODCONFIG_GROUP,
-        "PodNetworkConfig" | "Bridge" => PODNETWORK_GROUP,
-        _ => GROUP,
+        "PodConfig" => PodConfig::group(&()),
+        "PodNetworkConfig" | "Bridge" => Bridge::group(&()),
+        _ => GROUP.into(),
     };
     format!("{group}/{VERSION}")
 }

@@ -9,9 +9,15 @@ use eno_nbi_crds::{
     PodNetworkConfigSpec, PortPeer, RouteSpec, Status, SubnetSpec, crds,
 };
 
-use crate::apiserver::accepted;
+use crate::apiserver::{accepted, refused};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+
+/// The kinds that people apply. Only the engine writes PodNetworks, which have no spec.
+pub fn applied_kinds() -> Vec<CustomResourceDefinition> {
+    crds().into_iter().filter(|crd| crd.spec.names.kind != "PodNetwork").collect()
+}
 
 fn round_trip<T: Serialize + DeserializeOwned>(spec: Value) -> Value {
     let read: T = serde_json::from_value(spec).expect("a spec that the API server takes");
@@ -45,12 +51,11 @@ fn types_deserialize_accepted_objects() {
 }
 
 #[test]
-fn every_kind_has_an_accepted_spec() {
-    let kinds = crds().into_iter().map(|crd| crd.spec.names.kind);
-    // Only the engine writes PodNetworks, which have no spec.
-    let kinds: BTreeSet<String> = kinds.filter(|kind| kind != "PodNetwork").collect();
+fn every_kind_has_accepted_and_refused_specs() {
+    let kinds: BTreeSet<String> = applied_kinds().into_iter().map(|crd| crd.spec.names.kind).collect();
     let accepted: BTreeSet<String> = accepted().into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(accepted, kinds);
+    assert_eq!(refused().into_keys().collect::<BTreeSet<_>>(), kinds);
 }
 
 #[test]
@@ -72,10 +77,7 @@ fn status_patch_contains_only_set_fields() {
 
 #[test]
 fn each_kind_has_only_its_own_status_fields() {
-    for crd in crds() {
-        if crd.spec.names.kind == "PodNetwork" {
-            continue;
-        }
+    for crd in applied_kinds() {
         let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("JSON");
         let fields = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
         assert!(fields.get("phase").is_some() && fields.get("realized").is_some(), "{}", crd.spec.names.kind);

@@ -88,11 +88,6 @@ impl Client {
         &self.inner.shared.options
     }
 
-    /// True while there is a connection.
-    pub fn is_connected(&self) -> bool {
-        matches!(*self.inner.shared.link.borrow(), LinkState::Up(_))
-    }
-
     /// Waits for a connection, up to [`Options::connection_wait`].
     pub async fn connected(&self) -> Result<(), ConnectionError> {
         self.connection().await.map(drop)

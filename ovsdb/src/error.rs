@@ -124,8 +124,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// True when a retry, or a new plan for the current state, may succeed. Read the state first when
-    /// [`may_have_happened`](Self::may_have_happened).
+    /// True when a retry, or a new plan for the current state, may succeed. Read the state first after
+    /// [`Unknown`](Self::Unknown), [`TimedOut`](Self::TimedOut) and [`Malformed`](Self::Malformed): the server may have
+    /// run the request.
     pub fn retry_helps(&self) -> bool {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } | Self::TimedOut { .. } => true,
@@ -143,18 +144,6 @@ impl Error {
             }
             Self::TimedOut { .. } => true,
             _ => false,
-        }
-    }
-
-    /// True when the server may have run the request nevertheless.
-    pub fn may_have_happened(&self) -> bool {
-        match self {
-            Self::Unknown { .. } | Self::TimedOut { .. } | Self::Malformed { .. } => true,
-            Self::NotSent { .. }
-            | Self::Refused { .. }
-            | Self::Failed { .. }
-            | Self::LockInUse { .. }
-            | Self::LockName { .. } => false,
         }
     }
 }

@@ -88,16 +88,6 @@ impl Mutation {
         Self::new(column, "+=", number.into())
     }
 
-    /// Subtracts a number from each number.
-    pub fn subtract(column: impl Into<String>, number: impl Into<Atom>) -> Self {
-        Self::new(column, "-=", number.into())
-    }
-
-    /// Multiplies each number.
-    pub fn multiply(column: impl Into<String>, number: impl Into<Atom>) -> Self {
-        Self::new(column, "*=", number.into())
-    }
-
     /// Adds atoms to a set, or pairs to a map. A pair whose key is there already is **not** changed: delete
     /// the key first.
     pub fn insert(column: impl Into<String>, value: impl Into<Value>) -> Self {
@@ -267,18 +257,6 @@ impl Operation {
             columns: values.keys().cloned().collect(),
             until: Until::Equal,
             rows: vec![values],
-            timeout: Some(0),
-        }
-    }
-
-    /// Fails the transaction at once if a row matches these conditions.
-    pub fn expect_none(table: impl Into<String>, conditions: impl Into<Vec<Condition>>) -> Self {
-        Self::Wait {
-            table: table.into(),
-            conditions: conditions.into(),
-            columns: vec!["_uuid".into()],
-            until: Until::Equal,
-            rows: vec![],
             timeout: Some(0),
         }
     }

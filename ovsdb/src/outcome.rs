@@ -182,14 +182,6 @@ impl Outcome {
         &self.results
     }
 
-    /// The row that an `insert` created.
-    pub fn inserted(&self, index: usize) -> Option<Uuid> {
-        match self.results.get(index)? {
-            OperationResult::Inserted(uuid) => Some(*uuid),
-            _ => None,
-        }
-    }
-
     /// The rows of a `select`; empty for other operations.
     pub fn rows(&self, index: usize) -> &[Row] {
         match self.results.get(index) {
@@ -276,7 +268,7 @@ mod tests {
         let uuid = Uuid::from_u128(7);
         let reply = json!([{"uuid": ["uuid", uuid.to_string()]}, {"count": 3}, {"rows": [{"name": "p"}]}]);
         let outcome = Outcome::parse(&three(), &reply).unwrap().unwrap();
-        assert_eq!(outcome.inserted(0), Some(uuid));
+        assert_eq!(outcome.results[0], OperationResult::Inserted(uuid));
         assert_eq!(outcome.count(1), Some(3));
         assert_eq!(outcome.rows(2), [row([("name", "p".into())])]);
     }

@@ -239,14 +239,6 @@ impl Value {
         })
     }
 
-    /// The texts of a set.
-    pub fn strings(&self) -> impl Iterator<Item = &str> {
-        self.atoms().filter_map(|atom| match atom {
-            Atom::String(string) => Some(string.as_str()),
-            _ => None,
-        })
-    }
-
     /// The value of a key in a map of texts.
     pub fn get(&self, key: &str) -> Option<&str> {
         let Self::Map(map) = self else { return None };

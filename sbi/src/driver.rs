@@ -49,11 +49,16 @@ pub trait Driver: Send + Sync + 'static {
     }
 
     /// A stream of targets that seem to have been changed externally, for the host to reconcile again. Called
-    /// once. A driver that can't detect changes returns `futures::stream::pending()`.
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static;
+    /// once.
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        futures::stream::pending()
+    }
 
     /// The target is gone for good: close its session and drop its state.
-    fn forget(&self, target: &str) -> impl Future<Output = ()> + Send;
+    fn forget(&self, target: &str) -> impl Future<Output = ()> + Send {
+        let _ = target;
+        std::future::ready(())
+    }
 }
 
 /// The result of a reconcile.

@@ -113,9 +113,9 @@ impl Work {
         }
     }
 
-    /// For tests: no command follows, and nobody hears of the progress.
-    pub fn alone(command: Command) -> Self {
-        let command = Arc::new(command);
+    /// For previews and tests: no command follows, and nobody hears of the progress.
+    pub fn alone(command: impl Into<Arc<Command>>) -> Self {
+        let command = command.into();
         let newest = watch::channel(LatestCommand::Command(Arc::clone(&command))).1;
         Self::new(command, newest, mpsc::channel(1).0)
     }

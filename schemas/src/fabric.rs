@@ -240,10 +240,14 @@ pub fn vlan_name(cluster: &str, vid: VlanId) -> String {
 
 /// True when `name` is [`vlan_name`] of this VLAN.
 pub fn is_vlan_name(name: &str, cluster: &str, vid: VlanId) -> bool {
-    let number = name.strip_prefix("eno-").and_then(|rest| rest.strip_prefix(cluster)?.strip_prefix('-'));
-    number.is_some_and(|number| {
-        !number.starts_with(['0', '+']) && number.parse::<u16>().is_ok_and(|number| number == vid.get())
-    })
+    parse_vlan_name(name) == Some((cluster, vid))
+}
+
+/// The cluster and the VLAN of a [`vlan_name`].
+pub fn parse_vlan_name(name: &str) -> Option<(&str, VlanId)> {
+    let (cluster, vid) = name.strip_prefix("eno-")?.rsplit_once('-')?;
+    let is_exact = !cluster.is_empty() && !vid.starts_with(['0', '+']);
+    Some((cluster, VlanId::new(vid.parse().ok()?).ok()?)).filter(|_| is_exact)
 }
 
 #[cfg(test)]

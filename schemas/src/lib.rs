@@ -30,7 +30,7 @@ pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{
     AddressPair, Device, FabricDesired, FabricPort, FabricVlan, NeutronSettings, PortBefore, PortMode,
-    is_vlan_name, vlan_name,
+    is_vlan_name, parse_vlan_name, vlan_name,
 };
 pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{

@@ -1,5 +1,6 @@
 //! Allowed dependencies between the workspace's crates, and between the modules of the core.
 
+mod architecture;
 mod door;
 mod layers;
 
@@ -9,14 +10,16 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
     ("eno-program", &[]),
-    ("eno-image", &[]),
+    ("eno-parts", &[]),
+    ("eno-image", &["eno-parts"]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
+    ("eno-fabric-driver", &["eno-schemas", "eno-sbi"]),
     ("eno-http-client", &[]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
@@ -25,8 +28,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("eno-ovsdb", &[]),
     ("eno-cri", &["eno-program"]),
     ("eno-vm-lane", &[]),
-    ("eno-control-plane", &["eno-image"]),
-    ("eno", &["eno-engine", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
+    ("eno-control-plane", &["eno-image", "eno-parts"]),
+    ("eno", &["eno-engine", "eno-parts", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
     (
         "eno-lab",
         &[
@@ -38,14 +41,23 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "eno-control-plane",
             "eno-image",
             "eno-conformance",
+            "eno-parts",
         ],
     ),
-    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-parts", "eno-simulator", "eno-control-plane"]),
 ];
 
 /// The workspace crates that a driver may depend on.
-const DRIVERS: &[&str] =
-    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-http-client", "eno-ovsdb", "eno-cri"];
+const DRIVERS: &[&str] = &[
+    "eno-schemas",
+    "eno-queue",
+    "eno-sbi",
+    "eno-device-secrets",
+    "eno-fabric-driver",
+    "eno-http-client",
+    "eno-ovsdb",
+    "eno-cri",
+];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =

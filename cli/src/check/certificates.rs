@@ -8,16 +8,13 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 
 use super::{Check, Fact, NODE, Name, Problem, SYSTEM, listed};
+use crate::install::secrets::{CA, CERT};
 
 /// Time before the end of a certificate at which a warning begins, unless the certificate is for less than four times
 /// as long.
 const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// The name under which clients reach NATS.
 const NATS_NAME: &str = "eno-nats.eno-system.svc";
-/// The authority's certificate in a Secret.
-const CA: &str = "ca.crt";
-/// The server's certificate in a Secret.
-const CERTIFICATE: &str = "tls.crt";
 /// The remedy while the certificate is valid.
 const ROTATE: &str = "renew it: eno rotate certificates";
 /// The remedy for others. A rotation waits for clients that reach NATS by the old certificate, so it can't help.
@@ -38,19 +35,9 @@ pub struct CertificateSecret {
 
 /// The Secrets of an installation with TLS.
 pub const SECRETS: [CertificateSecret; 3] = [
-    CertificateSecret {
-        namespace: SYSTEM,
-        name: "eno-nats-tls",
-        keys: &[CA, CERTIFICATE],
-        is_optional: false,
-    },
+    CertificateSecret { namespace: SYSTEM, name: "eno-nats-tls", keys: &[CA, CERT], is_optional: false },
     CertificateSecret { namespace: NODE, name: "eno-nats-tls", keys: &[CA], is_optional: false },
-    CertificateSecret {
-        namespace: NODE,
-        name: "eno-metrics-tls",
-        keys: &[CA, CERTIFICATE],
-        is_optional: true,
-    },
+    CertificateSecret { namespace: NODE, name: "eno-metrics-tls", keys: &[CA, CERT], is_optional: true },
 ];
 
 /// A certificate, as far as it matters here.
@@ -128,7 +115,7 @@ fn judge_one(secret: &CertificateSecret, data: &SecretData, now: Timestamp) -> O
             }
             Some(Ok(certificates)) => certificates,
         };
-        let is_for_nats = secret.namespace == SYSTEM && *key == CERTIFICATE;
+        let is_for_nats = secret.namespace == SYSTEM && *key == CERT;
         if let (true, Some(first)) = (is_for_nats, certificates.first())
             && !first.names.contains(NATS_NAME)
         {
@@ -222,7 +209,7 @@ mod tests {
     fn certificates_must_be_valid_for_a_while() {
         let [nats, _, metrics] = SECRETS;
         let good = pem("ca", -10, 3650);
-        let of = |certificate: &ByteString| data(&[(CA, &good), (CERTIFICATE, certificate)]);
+        let of = |certificate: &ByteString| data(&[(CA, &good), (CERT, certificate)]);
         let check = |secret, data| judge(&[(secret, data)], now()).into_iter().next().expect("a check");
         for (certificate, expected) in [
             (pem(NATS_NAME, -10, 365), "ok"),
@@ -254,7 +241,7 @@ mod tests {
         let [nats, agents, _] = SECRETS;
         let (ca, other, server) = (pem("ca", -10, 3650), pem("other", -10, 3650), pem(NATS_NAME, -10, 365));
         let both = ByteString([ca.0.clone(), other.0.clone()].concat());
-        let of_nats = || (nats, data(&[(CA, &ca), (CERTIFICATE, &server)]));
+        let of_nats = || (nats, data(&[(CA, &ca), (CERT, &server)]));
         assert_eq!(outcomes(&[of_nats(), (agents, data(&[(CA, &ca)]))]), ["ok", "ok"]);
         assert_eq!(outcomes(&[of_nats(), (agents, data(&[(CA, &both)]))]), ["ok", "ok"]);
         let differ = outcomes(&[of_nats(), (agents, data(&[(CA, &other)]))]);

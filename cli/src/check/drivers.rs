@@ -108,7 +108,8 @@ pub fn judge_versions(hellos: &Fact<Vec<DriverHello>>, wanted: &str) -> Check {
         Ok(hellos) => hellos,
         Err(unread) => return Check::unread(name, "", unread),
     };
-    let own = hellos.iter().filter(|hello| is_own(&hello.driver));
+    // Drivers that ENO does not ship have versions of their own.
+    let own = hellos.iter().filter(|hello| eno_parts::drivers().any(|own| own == hello.driver));
     let other: Vec<String> = own
         .clone()
         .filter(|hello| hello.version != wanted)
@@ -122,11 +123,6 @@ pub fn judge_versions(hellos: &Fact<Vec<DriverHello>>, wanted: &str) -> Check {
     let remedy =
         "wait for a rolling update that is under way, run eno install, or use the eno of that version";
     Check::warning(name, subject, Problem::new(what, remedy))
-}
-
-/// Whether ENO ships the driver. Other drivers have versions of their own.
-fn is_own(driver: &str) -> bool {
-    matches!(driver, "netconf" | "ovs-fabric" | "neutron" | NAD_DRIVER | NODE_DRIVER)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use eno_engine::forecast::{ClusterState, Key, Kind};
+use eno_parts::{Workload, WorkloadKind};
 use futures::future::join_all;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -24,7 +25,7 @@ use super::kubernetes::{self, NeededApi};
 use super::leader::{self, LeaderLease};
 use super::objects::{self, ObjectFact};
 use super::policies::{self, Policies};
-use super::workloads::{self, WORKLOADS, Workload, WorkloadFact, WorkloadKind};
+use super::workloads::{self, WorkloadFact};
 use super::{Check, Fact, NODE, Name, SYSTEM, Unread, drivers, parts};
 use crate::inspect::NatsClientArgs;
 use crate::install::requirements::Permission;
@@ -172,7 +173,7 @@ pub(crate) struct Installed {
     cluster: Cluster,
     definitions: Fact<Vec<CustomResourceDefinition>>,
     policies: Fact<Policies>,
-    workloads: Vec<(Workload, Fact<Option<WorkloadFact>>)>,
+    workloads: Vec<(&'static Workload, Fact<Option<WorkloadFact>>)>,
     leader: Fact<Option<(LeaderLease, Option<String>)>>,
     certificates: Vec<(CertificateSecret, SecretData)>,
     world: Fact<ClusterState>,
@@ -190,8 +191,8 @@ impl Installed {
         let time = gather.server_time().await;
         let ahead = ahead(&time);
         let at = Timestamp::now() + ahead;
-        let workloads =
-            WORKLOADS.map(async |workload| (workload, Box::pin(gather.workload(&workload)).await));
+        let workloads = eno_parts::workloads()
+            .map(async |workload| (workload, Box::pin(gather.workload(workload)).await));
         let (cluster, definitions, policies, workloads, leader, certificates, world, nats) = tokio::join!(
             Box::pin(Cluster::gather(gather, version, time, objects)),
             gather.definitions(),

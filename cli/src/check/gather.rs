@@ -15,13 +15,13 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
     ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -36,7 +36,6 @@ use super::gather_workloads::images;
 use super::kubernetes::NeededApi;
 use super::leader::{self, LeaderLease};
 use super::policies::{self, Policies};
-use super::workloads::{WORKLOADS, WorkloadKind};
 use super::{Check, Fact, NAMESPACES, Name, Problem, SYSTEM, Unread};
 use crate::install::cluster::{is_missing, missing_permissions};
 use crate::install::requirements::Permission;
@@ -292,19 +291,11 @@ impl Gather {
             let kind = "ValidatingAdmissionPolicy";
             self.part::<ValidatingAdmissionPolicy>(kind, self.all(), name).await
         });
-        let workloads = WORKLOADS.map(async |workload| {
-            let (kind, name): (&str, &str) = (workload.kind.into(), workload.name);
-            match workload.kind {
-                WorkloadKind::Deployment => {
-                    self.part::<Deployment>(kind, self.inside(workload.namespace), name).await
-                }
-                WorkloadKind::StatefulSet => {
-                    self.part::<StatefulSet>(kind, self.inside(workload.namespace), name).await
-                }
-                WorkloadKind::DaemonSet => {
-                    self.part::<DaemonSet>(kind, self.inside(workload.namespace), name).await
-                }
-            }
+        let workloads = eno_parts::workloads().map(async |workload| {
+            let kind = workload.kind.as_str();
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind));
+            let api = Api::namespaced_with(self.client.clone(), workload.namespace, &resource);
+            self.part::<DynamicObject>(kind, api, workload.name).await
         });
         let (namespaces, definitions, policies, workloads) = tokio::join!(
             join_all(namespaces),

@@ -1,5 +1,6 @@
 //! Reads the facts about the operator's pods.
 
+use eno_parts::{Workload, WorkloadKind};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, PodTemplateSpec};
@@ -7,7 +8,7 @@ use kube::Api;
 use kube::api::{ListParams, LogParams};
 
 use super::gather::Gather;
-use super::workloads::{self, Workload, WorkloadFact, WorkloadKind};
+use super::workloads::{self, WorkloadFact};
 use super::{Fact, Unread};
 use crate::install::render::SHARED_AGENT_KEY;
 
@@ -47,7 +48,7 @@ impl Gather {
         let namespace = workload.namespace;
         let claims =
             self.list("claims", self.inside::<PersistentVolumeClaim>(namespace), ListParams::default());
-        let kind: &str = workload.kind.into();
+        let kind = workload.kind.as_str();
         let of_workload =
             format!("involvedObject.kind={kind},involvedObject.name={},type=Warning", workload.name);
         let events = async |fields: &str| {

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_parts::{Workload, WorkloadKind};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 use super::cluster::is_established;
-use super::workloads::Workload;
 use super::{Check, Fact, Name, Problem, count, listed};
 
 /// The check of the CustomResourceDefinitions: they exist, are established, and have this version's schemas.
@@ -88,11 +88,11 @@ fn is_default(value: &Value) -> bool {
 }
 
 /// The check that all parts run one image. NATS has its own.
-pub fn judge_images(workloads: &[(Workload, Fact<Option<Vec<String>>>)]) -> Check {
+pub fn judge_images(workloads: &[(&Workload, Fact<Option<Vec<String>>>)]) -> Check {
     let name = Name::ImageVersions;
     let mut by_image: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (workload, images) in workloads {
-        if let (true, Ok(Some(images))) = (workload.has_own_image(), images) {
+        if let (true, Ok(Some(images))) = (workload.kind != WorkloadKind::StatefulSet, images) {
             for image in images {
                 by_image.entry(image).or_default().insert(workload.name);
             }
@@ -117,7 +117,6 @@ mod tests {
 
     use super::super::Unread;
     use super::super::tests::assert_outcome;
-    use super::super::workloads::WORKLOADS;
     use super::*;
 
     /// This program's definitions, as an API server has them.
@@ -167,12 +166,12 @@ mod tests {
                 "eno-nats" => of_nats.to_owned(),
                 _ => "eno:v1".to_owned(),
             };
-            let all = WORKLOADS.map(|workload| (workload, Ok(Some(vec![image(&workload)]))));
-            judge_images(&all)
+            let all = eno_parts::workloads().map(|workload| (workload, Ok(Some(vec![image(workload)]))));
+            judge_images(&all.collect::<Vec<_>>())
         };
         assert_outcome(&images("eno:v1", "nats:2"), "ok");
         assert_outcome(&images("eno:v2", "nats:2"), "warning: eno:v2 (eno-engine)");
-        let none = WORKLOADS.map(|workload| (workload, Err(Unread::Failed("no answer".into()))));
-        assert_outcome(&judge_images(&none), "skipped: no part");
+        let none = eno_parts::workloads().map(|workload| (workload, Err(Unread::Failed("no answer".into()))));
+        assert_outcome(&judge_images(&none.collect::<Vec<_>>()), "skipped: no part");
     }
 }

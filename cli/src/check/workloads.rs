@@ -2,60 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_parts::{Workload, WorkloadKind};
 use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod};
 
-use super::{Check, Fact, NODE, Name, Problem, SYSTEM, Unread, listed};
-
-/// The kinds of workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
-pub enum WorkloadKind {
-    /// A Deployment.
-    Deployment,
-    /// A StatefulSet.
-    StatefulSet,
-    /// A DaemonSet.
-    DaemonSet,
-}
-
-/// A Deployment, StatefulSet or DaemonSet of the operator. Its pods have the label `app.kubernetes.io/name` with its
-/// name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its namespace.
-    pub namespace: &'static str,
-    /// Its name.
-    pub name: &'static str,
-}
-
-const fn workload(kind: WorkloadKind, namespace: &'static str, name: &'static str) -> Workload {
-    Workload { kind, namespace, name }
-}
-
-/// The workloads of an installation.
-pub const WORKLOADS: [Workload; 7] = [
-    workload(WorkloadKind::StatefulSet, SYSTEM, "eno-nats"),
-    workload(WorkloadKind::Deployment, SYSTEM, "eno-engine"),
-    workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-netconf"),
-    workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-ovs-fabric"),
-    workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-neutron"),
-    workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-nad"),
-    workload(WorkloadKind::DaemonSet, NODE, "eno-agent"),
-];
-
-impl Workload {
-    /// Such as `Deployment eno-system/eno-engine`.
-    pub fn full_name(&self) -> String {
-        let kind: &str = self.kind.into();
-        format!("{kind} {}/{}", self.namespace, self.name)
-    }
-
-    /// Whether it runs ENO's own image.
-    pub fn has_own_image(&self) -> bool {
-        self.kind != WorkloadKind::StatefulSet
-    }
-}
+use super::{Check, Fact, Name, Problem, Unread, listed};
 
 /// How a workload is.
 #[derive(Clone, Debug, Default)]
@@ -311,14 +261,10 @@ pub fn nodes_of_ready_pods(fact: &Fact<Option<WorkloadFact>>) -> Fact<BTreeSet<S
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::{Value, json};
 
     use super::super::tests::{assert_outcome, object};
     use super::*;
-
-    const ENGINE: Workload = WORKLOADS[1];
 
     fn fact(ready: i32, pods: Vec<Value>) -> WorkloadFact {
         let pods = pods.into_iter().map(object).collect();
@@ -357,6 +303,7 @@ mod tests {
 
     #[test]
     fn causes_of_unready_pods_are_named() {
+        let engine = eno_parts::ENGINE.workload.as_ref().expect("a workload");
         let with_lines = |pods| {
             let lines = [(("p".to_owned(), "eno".to_owned()), "Error: no seed\n".to_owned())].into();
             WorkloadFact { last_lines: lines, ..fact(1, pods) }
@@ -412,11 +359,11 @@ mod tests {
             (WorkloadFact { is_observed: false, ..fact(2, vec![]) }, "warning: rolling update"),
             (WorkloadFact { desired: 0, ..fact(0, vec![]) }, "warning: scaled to no pods"),
         ] {
-            assert_outcome(&judge(&ENGINE, &Ok(Some(fact))), expected);
+            assert_outcome(&judge(engine, &Ok(Some(fact))), expected);
         }
-        assert_outcome(&judge(&ENGINE, &Ok(None)), "failed: it does not exist");
+        assert_outcome(&judge(engine, &Ok(None)), "failed: it does not exist");
         assert_outcome(
-            &judge(&ENGINE, &Err(Unread::Forbidden("get deployments".into()))),
+            &judge(engine, &Err(Unread::Forbidden("get deployments".into()))),
             "skipped: get deployments",
         );
     }
@@ -426,34 +373,5 @@ mod tests {
         let pods: Vec<Pod> =
             [crash("Error"), waiting("ImagePullBackOff", "")].into_iter().map(object).collect();
         assert_eq!(crashed(&pods), [("p".to_owned(), "eno".to_owned())]);
-    }
-
-    #[test]
-    fn workloads_are_those_of_the_manifests() {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let mut found = BTreeSet::new();
-        for folder in ["nats", "manager", "agent"] {
-            for entry in std::fs::read_dir(deploy.join(folder)).expect("a folder") {
-                let path = entry.expect("a file").path();
-                if path.extension().is_none_or(|extension| extension != "yaml") {
-                    continue;
-                }
-                let text = std::fs::read_to_string(path).expect("a manifest");
-                let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
-                for document in documents {
-                    let kind = document["kind"].as_str().unwrap_or_default();
-                    if ["Deployment", "StatefulSet", "DaemonSet"].contains(&kind) {
-                        let name =
-                            document.pointer("/metadata/name").and_then(Value::as_str).expect("a name");
-                        let label =
-                            document.pointer("/spec/template/metadata/labels/app.kubernetes.io~1name");
-                        assert_eq!(label.and_then(Value::as_str), Some(name));
-                        found.insert(format!("{kind} {name}"));
-                    }
-                }
-            }
-        }
-        let listed = WORKLOADS.map(|one| format!("{} {}", Into::<&str>::into(one.kind), one.name));
-        assert_eq!(found, BTreeSet::from(listed));
     }
 }

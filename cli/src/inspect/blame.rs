@@ -42,7 +42,7 @@ pub(crate) fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricPort, FabricVlan, PortMode};
+    use eno_schemas::{Device, FabricPort, FabricVlan, PortMode};
 
     use super::*;
 
@@ -53,16 +53,7 @@ mod tests {
         let fabric = FabricDesired {
             cluster: "c".into(),
             cluster_uid: None,
-            device: Device {
-                address: String::new(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift: Drift::Repair,
-                audit_interval: None,
-                adopt: VlanSet::EMPTY,
-                neutron: None,
-            },
+            device: Device::new(""),
             vlans: vec![
                 FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
                 FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },

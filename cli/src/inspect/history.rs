@@ -117,8 +117,7 @@ pub(crate) async fn of_namespace(
 /// The targets of an object, each with its driver. For a deleted object they are unknown, so all switches are taken.
 pub(crate) fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
     let networks = networks(world, key);
-    let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
-    let gone = network && world.object(key).is_none();
+    let gone = key.kind.leads_over_networks() && world.object(key).is_none();
     let mut targets: Vec<(String, String)> = Vec::new();
     for (switch, (driver, fabric)) in &fabric.switches {
         let itself = key.kind == Kind::FabricDevice && *key.name == **switch;

@@ -61,7 +61,7 @@ impl State {
 /// The networks that an object is or attaches to, written as in `owners`.
 pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
     match key.kind {
-        Kind::L2Service | Kind::L2BridgeDomain => BTreeSet::from([key.to_string()]),
+        kind if kind.has_vlan() => BTreeSet::from([key.to_string()]),
         Kind::L2ServiceAttachment => {
             let services = world.object(key).and_then(|object| object.data.pointer("/spec/L2Services"));
             let names = services.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);

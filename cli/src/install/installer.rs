@@ -31,7 +31,7 @@ use super::secrets::{CA, Completed, Data, SecretError, Secrets, complete};
 use super::values::Values;
 use crate::apply::{ApplyError, api_of, apply, apply_all, name_of};
 use crate::check::Gather;
-use crate::check::workloads::{self, WORKLOADS};
+use crate::check::workloads;
 
 /// The version that is recorded in the cluster.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -524,7 +524,7 @@ where
 
 /// What keeps a workload from being ready, as far as it can be read.
 async fn trouble(client: &Client, name: &str) -> Option<String> {
-    let workload = WORKLOADS.iter().find(|workload| workload.name == name)?;
+    let workload = eno_parts::workloads().find(|workload| workload.name == name)?;
     let fact = Gather::new(client.clone(), PATIENCE).workload(workload).await.ok()??;
     workloads::causes(workload, &fact).first().map(|cause| format!("{}; {}", cause.what, cause.remedy))
 }

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 
 use super::render::next_public;
 use super::secrets::{
-    ANSWERER, CA, CERT, Data, Files, ISSUER, KEY, PEOPLE, SYSTEM_USERS, SecretError, login_keys,
-    public_login_key, user_key, users,
+    ANSWERER, CA, CERT, Data, Files, ISSUER, KEY, PEOPLE, SecretError, login_keys, public_login_key,
+    system_users, user_key, users,
 };
 
 /// The keys of logins of agents.
@@ -66,7 +66,7 @@ fn public_of(seed: &[u8]) -> Option<String> {
 /// The step of the keys, from the Secret `eno-system/eno-nats`. The last step leaves no state: parts follow it before
 /// the Secret does.
 pub fn keys_step(nats: &Data) -> Step {
-    let is_used = !SYSTEM_USERS.iter().any(|user| nats.contains_key(&next_seed(user)));
+    let is_used = !system_users().any(|user| nats.contains_key(&next_seed(user)));
     if is_used && users().any(|user| nats.contains_key(&next_public(user))) { Step::Use } else { Step::Add }
 }
 
@@ -137,7 +137,7 @@ pub fn use_keys(nats: &mut Data) {
         if let Some(old) = nats.insert(public(user), new) {
             nats.insert(next_public(user), old);
         }
-        if SYSTEM_USERS.contains(&user)
+        if !PEOPLE.contains(&user)
             && let Some(seed_of_new) = nats.remove(&next_seed(user))
         {
             nats.insert(seed(user), seed_of_new);

@@ -31,9 +31,6 @@ const SCRAPER_KEY: &str = "scraper.key";
 /// The password of the routes between three NATS servers.
 pub const ROUTE_PASSWORD: &str = "route.password";
 
-/// The users of NATS whose seeds are in the Secret of eno-system.
-pub const SYSTEM_USERS: [&str; 5] =
-    ["engine", "driver-netconf", "driver-ovs-fabric", "driver-neutron", "driver-nad"];
 /// The user that all agents shared before they had tokens. An upgrade keeps its keys until no agent uses them.
 pub const AGENT: &str = "agent";
 /// The key that signs the engine's answers about logins of agents.
@@ -56,9 +53,14 @@ const METRICS_CERTIFICATES: &str = "the certificates of node metrics";
 /// How long certificates are valid, in years.
 const YEARS: i64 = 10;
 
+/// The users of NATS whose seeds are in the Secret of eno-system.
+pub fn system_users() -> impl Iterator<Item = &'static str> {
+    eno_parts::nats_users().map(|part| part.name)
+}
+
 /// All users of NATS.
 pub fn users() -> impl Iterator<Item = &'static str> {
-    SYSTEM_USERS.into_iter().chain(PEOPLE)
+    system_users().chain(PEOPLE)
 }
 
 /// The Secrets of the operator. An empty one does not exist.
@@ -475,7 +477,7 @@ mod tests {
     fn upgrade_adds_the_key_of_a_new_user_and_changes_no_other() {
         let values = values("nats: {replicas: 3}\nnodeMetrics: true");
         let after = complete(&Secrets::default(), &values, now()).expect("made").secrets;
-        for user in SYSTEM_USERS {
+        for user in system_users() {
             let is_new = |key: &String| *key == format!("{user}.seed") || *key == format!("{user}.pub");
             // An installation of a version without this user.
             let mut before = after.clone();

@@ -191,15 +191,16 @@ enum Input {
 
 /// Computes the desired state. False: the engine's commands could not be read.
 pub(super) async fn recompute(app: App) -> bool {
-    // A copy, so that changes don't wait.
-    let (world, reports) = {
-        let state = app.state();
-        (Arc::new(state.world.clone()), state.reports.clone())
-    };
-    let computing = Arc::clone(&world);
+    // Copies, so that changes don't wait.
+    let world = Arc::new(app.state().world.clone());
+    let (computing, reports) = (Arc::clone(&world), app.clone());
     let computed = tokio::task::spawn_blocking(move || {
         let mut observation = Observation::new(&computing);
-        observation.catch_up(reports.iter());
+        // The first time takes long. The second time takes in what came meanwhile.
+        for _ in 0..2 {
+            let reports = reports.state().reports.clone();
+            observation.catch_up(reports.iter());
+        }
         let desired = observation.desired();
         (observation, desired)
     });

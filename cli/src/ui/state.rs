@@ -281,7 +281,7 @@ fn inputs_of(object: &DynamicObject) -> impl PartialEq + use<'_> {
 /// True when the viewer may know of an object's callbacks. Who may list only one namespace sees those of the objects that
 /// are there: a namespace of the same name may have had another tenant.
 pub(super) fn may_know(world: &ClusterState, one: &Undelivered) -> bool {
-    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == one.kind) else { return false };
+    let Some(kind) = Kind::of_name(&one.kind) else { return false };
     let name = one.name.as_str().into();
     let key = match &one.namespace {
         Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),

@@ -28,8 +28,6 @@ export default async function large(world) {
     globalThis.busy = [];
     new PerformanceObserver((list) => globalThis.busy.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask", buffered: true });
   });
-  await world.holds("it notices long tasks", () => page.evaluate(() => globalThis.busy.length > 0));
-  world.figure("first drawing, longest task of the page", await page.evaluate(() => Math.max(...globalThis.busy.splice(0))));
   const updates = [];
   for (let n = 0; n < input.updates; n += 1) {
     const before = (await measured("eno:update")).length;
@@ -40,7 +38,8 @@ export default async function large(world) {
   world.figure("update, median", median(updates.map((u) => u.duration)));
   world.figure("update, longest", Math.max(...updates.map((u) => u.duration)));
   world.figure("update, longest request", Math.max(...updates.map((u) => u.requestMs)));
-  world.figure("update, longest task of the page", Math.max(0, ...(await page.evaluate(() => globalThis.busy))));
+  // It may have none.
+  world.figure("longest task of the page", Math.max(0, ...(await page.evaluate(() => globalThis.busy))));
   // A filter and a VLAN.
   await world.load(`/fabric?vlan=${input.vlan}`);
   await world.seen("the VLAN", page.getByText(/on \d+ switches/));

@@ -30,6 +30,7 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
+    use eno_conformance::fabrics::write_secret;
     use eno_device_secrets::Login;
     use eno_schemas::Device;
 
@@ -38,16 +39,11 @@ mod tests {
     #[tokio::test]
     async fn credentials_need_username_and_password_or_key() {
         let directory = tempfile::tempdir().unwrap();
-        let put = |name: &str, key: &str, value: &str| {
-            std::fs::create_dir_all(directory.path().join(name)).unwrap();
-            std::fs::write(directory.path().join(name).join(key), value).unwrap();
-        };
-        put("leaf", "username", "admin\n");
-        put("leaf", "password", "s3cret");
-        put("half", "username", "admin");
+        write_secret(directory.path(), "leaf", [("username", "admin\n"), ("password", "s3cret")]);
+        write_secret(directory.path(), "half", [("username", "admin")]);
         let source = SecretSource::Directory(directory.path().to_owned());
         let read = async |name: &str| {
-            put(name, "devices", "leaf1");
+            write_secret(directory.path(), name, [("devices", "leaf1")]);
             let device = Device { credential: Some(name.to_owned()), ..Device::new("leaf1") };
             let permit = source.permit(Login::new("netconf", "leaf1", &device)).await.unwrap();
             Credentials::read(&source, &permit).await

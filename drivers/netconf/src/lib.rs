@@ -1,17 +1,19 @@
 //! Configures switches over NETCONF: the VLANs of a command on the ports that it lists.
 //!
-//! | module | what | IO |
-//! |---|---|---|
-//! | [`plan`] | the changes of a device, and the owner of each VLAN | none |
-//! | [`dialect`] | how a family of devices writes VLANs and ports | none |
-//! | [`text`] | large messages | none |
-//! | [`memory`] | how much of a device is kept | none |
-//! | [`hello`] | the capabilities of a device and its transaction profile | none |
-//! | [`transaction`] | lock, edit, commit, read back, hold, confirm; excluding refused items | through
-//! [`session::Session`] |
-//! | [`session`], [`ssh`] | NETCONF over SSH | yes |
-//! | [`credentials`] | the logins for devices | yes |
-//! | [`driver`] | the devices and their sessions | yes |
+//! A module depends only on modules before it:
+//!
+//! 1. `text`, `xml`: large messages, and how they are read.
+//! 2. `reply`: the errors in replies.
+//! 3. `memory`: how much of a device is kept.
+//! 4. `plan`: the changes of a device, and the owner of each VLAN.
+//! 5. `hello`, `operation`, `notification`, `framing`: the messages, and the transaction profile of a device.
+//! 6. `dialect`: how a family of devices writes VLANs and ports.
+//! 7. `session`, `credentials`, `ssh`: NETCONF over SSH, and the logins for devices (IO).
+//! 8. `transaction`: lock, edit, commit, read back, hold, confirm; excluding refused items.
+//! 9. `pacing`, `driver`: the devices and their sessions (IO).
+//! 10. `fuzz`: entries for fuzzers.
+//!
+//! A dialect is a file or folder of `dialect` with its unit tests, and a line in [`dialect::DIALECTS`].
 
 pub mod credentials;
 pub mod dialect;
@@ -28,8 +30,6 @@ pub mod plan;
 mod reply;
 pub mod session;
 pub mod ssh;
-#[cfg(test)]
-mod test_states;
 pub mod text;
 pub mod transaction;
 mod xml;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use eno_sbi::{Memory, Share, TooLarge};
 
-use crate::plan::{ObservedPort, Setting};
-
 /// What is read of devices. The container's limit is more than twice that of all devices together. The configuration
 /// of a device with 4,094 VLANs on 48 ports takes about half of that of one device.
 static MEMORY: Memory = Memory::new(96 << 20, 176 << 20);
@@ -18,8 +16,6 @@ const SHORT: usize = 32;
 const TAKEN: usize = 96;
 /// A set of VLANs that is not empty.
 const SET: usize = 512;
-/// The settings of an interface. They are a node of a map, which has room for eleven.
-const SETTINGS: usize = 11 * size_of::<(&str, Setting)>();
 
 /// Counts what a parser keeps of a reply, while it reads.
 #[derive(Debug)]
@@ -62,12 +58,6 @@ impl Counter {
         if text.len() > SHORT {
             self.bytes(text.len());
         }
-    }
-
-    /// An interface with its name and its settings, but without its VLANs.
-    pub(crate) fn port(&mut self, name: &str) {
-        self.entry(size_of::<ObservedPort>() + SETTINGS);
-        self.text(name);
     }
 
     /// Whether all that was counted may be kept.

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 
 use crate::common::{
     Bench, Part, access, applied_vlans, defined, items, on_switch, removed, rolled_back, set, trunk,
-    until_change_is_held, vid, with_port_memory,
+    until_change_is_held, vid, with_new_port_memory,
 };
 
 /// The differences between vendors.
@@ -186,10 +186,6 @@ async fn vlans_are_added_changed_and_removed(vendor: Vendor) {
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
 }
 
-fn with_new_port_memory(desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
-    with_port_memory(desired, reconciled.applied.as_ref().expect("an applied state"))
-}
-
 async fn removal_restores_the_initial_config(vendor: Vendor) {
     let mut bench = vendor.bench().await;
     vendor.foreign_trunk(&bench, 3, &[900, 903]);
@@ -203,7 +199,7 @@ async fn removal_restores_the_initial_config(vendor: Vendor) {
     ] {
         let mut desired = vendor.desired(&bench, vlans, &ports);
         if let Some(last) = &last {
-            desired = with_new_port_memory(desired, last);
+            desired = with_new_port_memory(&desired, last);
         }
         let done = bench.reconcile(SWITCH, desired).await;
         assert_applied(&done, vlans);
@@ -240,9 +236,9 @@ async fn foreign_vlan_list_is_restored_after_removal(vendor: Vendor) {
     let note = vec![(Item::port(vendor.port(3)), true)];
     assert_eq!((listed(&bench).as_str(), taken_off_note(&made)), ("3000-3004,3006-3010", note.clone()));
     bench.restart_driver();
-    let again = bench.reconcile(SWITCH, with_new_port_memory(desired, &made)).await;
+    let again = bench.reconcile(SWITCH, with_new_port_memory(&desired, &made)).await;
     assert_eq!((&again.change, taken_off_note(&again)), (&None, note));
-    let none = with_new_port_memory(vendor.desired(&bench, "", &[(1, ""), (3, "")]), &again);
+    let none = with_new_port_memory(&vendor.desired(&bench, "", &[(1, ""), (3, "")]), &again);
     let gone = bench.reconcile(SWITCH, none).await;
     assert_eq!(
         (applied_vlans(&gone).0.as_str(), &gone.rejected, taken_off_note(&gone)),
@@ -311,6 +307,7 @@ async fn lag_is_configured_for_its_members(vendor: Vendor) {
     let made = bench.reconcile(SWITCH, desired).await;
     assert_applied(&made, "100-101");
     assert_eq!(Vendor::tagged(&bench, vendor.lag), "100-101");
+    assert!(!vendor.view(&bench, 5).vlans.contains(100), "members carry nothing by themselves");
     // A LAG's member that is listed by itself is rejected.
     let bench = vendor.bench().await;
     let made = vendor.apply(&bench, "100", &[(1, "100"), (5, "100")]).await;

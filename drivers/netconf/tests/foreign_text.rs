@@ -1,21 +1,19 @@
 //! Text on devices that is not ours: in other encodings, with characters and references that XML forbids.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_driver_netconf::dialect::{DIALECTS, Dialect};
-use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{Inventory, ObservedConfig};
-use eno_driver_netconf::session::{Call, Session, StreamSession};
-use eno_driver_netconf::ssh::SshSession;
+use eno_driver_netconf::session::{Session as _, StreamSession};
 use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::RunContext;
 use eno_sbi::Reconciled;
 use eno_schemas::{FabricDesired, Item, PortMode};
 use eno_simulator::Topology;
-use futures::future::BoxFuture;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::common::{Bench, applied_vlans, items, run_transaction, vid, work};
+use crate::common::{Bench, TappedSession, applied_vlans, items, run_transaction, vid, work};
 
 /// Replies of devices whose operators wrote TEXT into descriptions, by dialect.
 const REPLIES: [(&str, &str); 5] = [
@@ -96,32 +94,10 @@ async fn descriptions_do_not_affect_what_is_read() {
     }
 }
 
-/// A session whose replies have other text.
-struct RewritingSession {
-    session: SshSession,
-    from: &'static str,
-    to: &'static str,
-}
-
-impl Session for RewritingSession {
-    fn hello(&self) -> &Hello {
-        self.session.hello()
-    }
-
-    fn call(&self, operation: Text) -> Call {
-        let call = self.session.call(operation);
-        let (from, to) = (self.from, self.to);
-        Box::pin(async move { Ok(call.await?.to_string().replace(from, to).into()) })
-    }
-
-    fn ended(&self) -> BoxFuture<'static, ()> {
-        self.session.ended()
-    }
-}
-
 /// Applies the desired state to a leaf that shows `to` in place of `from`.
 async fn apply(bench: &Bench, desired: FabricDesired, from: &'static str, to: &'static str) -> Reconciled {
-    let session = RewritingSession { session: bench.connect().await, from, to };
+    let tap = Arc::new(move |reply: String| reply.replace(from, to));
+    let session = TappedSession { session: bench.connect().await, tap };
     let work = work("leaf1", desired.clone());
     run_transaction(&session, DIALECTS, &work, &desired, RunContext::default()).await.0.expect("it is done")
 }

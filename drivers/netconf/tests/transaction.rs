@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_driver_netconf::session::Session as _;
 use eno_sbi::{Driver as _, LatestCommand, Work};
-use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
+use eno_schemas::{Drift, Item, Outcome, PortMode};
 use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Topology};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 
 use crate::common::{
-    Bench, access, applied_vlans, calls, command, defined, failed, items, on_switch, removed, set, trunk,
-    vid, work,
+    Bench, access, applied_vlans, calls, command, defined, failed, items, on_switch, removed, trunk, vid,
+    work,
 };
 
 #[tokio::test]
@@ -148,24 +148,6 @@ async fn trunk_with_native_vlan_gets_a_list_and_never_opens() {
 const LAG: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name>\
     <config><name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
     </config></interface></interfaces>";
-
-#[tokio::test]
-async fn lag_is_configured_for_its_members() {
-    let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
-    let name = bench.fabric.info()[0].name.clone();
-    let mut desired = bench.desired(&name, "100-101", &["Ethernet1", "Ethernet2"]);
-    let member = |port: &mut FabricPort, vlans: &str| {
-        port.lag = Some("Port-Channel1".into());
-        port.vlans = set(vlans);
-    };
-    member(&mut desired.ports[0], "100");
-    member(&mut desired.ports[1], "101");
-    let made = bench.reconcile(&name, desired).await;
-    assert_eq!(made.rejected, []);
-    let view = bench.switch(&name).view();
-    assert_eq!(view.ports["Port-Channel1"].vlans.to_string(), "100-101");
-    assert!(view.ports["Ethernet1"].vlans.is_empty());
-}
 
 #[tokio::test]
 async fn bond_to_two_switches_uses_lag_and_plain_port() {

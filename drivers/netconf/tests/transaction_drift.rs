@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 
 use crate::common::{
     Bench, Part, applied_vlans, defined, failed, items, on_switch, options, removed, rolled_back, trunk,
-    until_change_is_held, vid, with_port_memory, work,
+    until_change_is_held, vid, with_new_port_memory, with_port_memory, work,
 };
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
@@ -245,10 +245,6 @@ fn closed(reconciled: &Reconciled) -> Vec<&str> {
 
 fn open_trunks(reconciled: &Reconciled) -> usize {
     reconciled.notes.iter().filter(|note| note.kind == "OpenTrunk").count()
-}
-
-fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
-    with_port_memory(desired.clone(), reconciled.applied.as_ref().expect("an applied state"))
 }
 
 const EMPTIED_LIST_MESSAGE: &str = "Ethernet1 carries every VLAN: its list is gone";

@@ -1,51 +1,36 @@
 //! Partial reads: a change reads only the VLANs that it affects, and misses no foreign change.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eno_driver_netconf::dialect::DIALECTS;
-use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::Baseline;
-use eno_driver_netconf::session::{Call, Session};
-use eno_driver_netconf::ssh::SshSession;
-use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::RunContext;
 use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::FabricDesired;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 
-use crate::common::{Bench, applied_vlans, defined, on_switch, removed, run_transaction, work};
+use crate::common::{
+    Bench, TappedSession, applied_vlans, defined, on_switch, removed, run_transaction, work,
+};
 
 /// A session with leaf1 that records the length of the longest reply in bytes.
 struct MeasuringSession {
-    session: SshSession,
-    longest: Arc<Mutex<usize>>,
-}
-
-impl Session for MeasuringSession {
-    fn hello(&self) -> &Hello {
-        self.session.hello()
-    }
-
-    fn call(&self, operation: Text) -> Call {
-        let (call, longest) = (self.session.call(operation), Arc::clone(&self.longest));
-        Box::pin(async move {
-            let reply = call.await?;
-            let mut longest = longest.lock().unwrap();
-            *longest = reply.to_string().len().max(*longest);
-            drop(longest);
-            Ok(reply)
-        })
-    }
-
-    fn ended(&self) -> BoxFuture<'static, ()> {
-        self.session.ended()
-    }
+    session: TappedSession,
+    longest: Arc<AtomicUsize>,
 }
 
 impl MeasuringSession {
     async fn connect(bench: &Bench) -> Self {
-        Self { session: bench.connect().await, longest: Arc::default() }
+        let longest = Arc::new(AtomicUsize::new(0));
+        let tap = {
+            let longest = Arc::clone(&longest);
+            Arc::new(move |reply: String| {
+                longest.fetch_max(reply.len(), Ordering::SeqCst);
+                reply
+            })
+        };
+        Self { session: TappedSession { session: bench.connect().await, tap }, longest }
     }
 
     /// Runs a transaction. Returns its report, the VLANs of its last read, and the length of the longest reply.
@@ -54,13 +39,13 @@ impl MeasuringSession {
         desired: &FabricDesired,
         baseline: Option<&Baseline>,
     ) -> (Reconciled, Baseline, usize) {
-        *self.longest.lock().unwrap() = 0;
+        self.longest.store(0, Ordering::SeqCst);
         let context =
             RunContext { verified_other_command: baseline.is_some(), baseline, ..RunContext::default() };
         let work = work("leaf1", desired.clone());
-        let (report, read) = run_transaction(self, DIALECTS, &work, desired, context).await;
+        let (report, read) = run_transaction(&self.session, DIALECTS, &work, desired, context).await;
         let (report, read) = (report.expect("it runs"), read.expect("something was read"));
-        (report, read, *self.longest.lock().unwrap())
+        (report, read, self.longest.load(Ordering::SeqCst))
     }
 }
 

@@ -1,13 +1,11 @@
 //! Notes about what was changed by another hand.
 
+use eno_fabric_driver::report::DRIFT;
 use eno_schemas::{Item, Note};
 
 use crate::plan::Plan;
 use crate::request::Request;
 use crate::view::View;
-
-/// Maximum drift notes of one report.
-const MAX_DRIFT_NOTES: usize = 32;
 
 /// Notes about external changes: what a plan changes although the whole state was verified before.
 pub(crate) fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
@@ -43,16 +41,7 @@ pub(crate) fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
                 (Item::vlan(resource.vid), format!("there was a {kind} {id} of VLAN {vlans} again"))
             }
         };
-        Note::new("Drift", item, format!("changed by another hand: {message}"))
+        Note::new(DRIFT, item, format!("changed by another hand: {message}"))
     };
     planned.requests.iter().map(note).collect()
-}
-
-/// The first [`MAX_DRIFT_NOTES`] notes, and one that counts the others.
-pub(crate) fn cap_notes(notes: &[Note]) -> Vec<Note> {
-    let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
-    if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
-        some.push(Note::new("Drift", Item::TARGET, format!("{more} more differences")));
-    }
-    some
 }

@@ -1,13 +1,15 @@
 //! The driver: one login per device, kept between commands.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_device_secrets::{Login, Permit, SecretSource};
-use eno_sbi::{AuditSchedule, Driver, Identity, Reconciled, Work};
-use eno_schemas::{Command, Desired, FabricDesired, Failure, PayloadKind, Preview};
+use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, Targets, Verified, audit_interval};
+use eno_sbi::{AuditSchedule, Reconciled, Work};
+use eno_schemas::{Command, FabricDesired, Failure, Preview};
 use futures::{Stream, stream};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -16,7 +18,7 @@ use crate::http::{Api, Limits};
 use crate::keystone::{Credentials, KEYS};
 use crate::mark::Mark;
 use crate::read;
-use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
+use crate::reconcile::{Reconcile, device_info, preview, reconcile};
 use crate::view::View;
 
 /// The name of the driver.
@@ -39,22 +41,20 @@ pub struct Options {
 }
 
 /// The driver of trunk ports in OpenStack.
-pub struct NeutronDriver {
+pub type NeutronDriver = FabricDriver<Projects>;
+
+/// Each project.
+pub struct Projects {
     options: Options,
-    targets: Arc<Targets>,
-    audits: Arc<AuditSchedule>,
+    changes: Changes,
     looks: Arc<AuditSchedule>,
 }
 
-/// By device.
-type Targets = Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>;
-
 /// State of a device. It may be dropped at any time.
 #[derive(Default)]
-struct Target {
+pub struct Target {
     session: Option<Api>,
-    /// The [content_hash] of the desired state that the last reconcile fully verified.
-    verified: Option<String>,
+    verified: Verified,
     /// What is there after the last reconcile.
     last: Option<LastRead>,
 }
@@ -68,70 +68,54 @@ struct LastRead {
     at: Instant,
 }
 
-impl NeutronDriver {
-    /// A driver without logins.
-    pub fn new(options: Options) -> Self {
-        Self { options, targets: Arc::default(), audits: Arc::default(), looks: Arc::default() }
+impl FabricDevices for Projects {
+    const NAME: &'static str = NAME;
+    const CONFIGURES: &'static str = "projects of OpenStack";
+    type Options = Options;
+    type State = Target;
+
+    fn new(options: Options, changes: Changes) -> Self {
+        Self { options, changes, looks: Arc::default() }
     }
 
-    fn target(&self, name: &str) -> Arc<tokio::sync::Mutex<Target>> {
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(targets.entry(name.to_owned()).or_default())
-    }
-
-    fn audit_interval(&self, desired: &FabricDesired) -> Duration {
-        let own = desired.device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
-        own.unwrap_or(self.options.audit_interval)
-    }
-
-    async fn reconcile_fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+    async fn reconcile(&self, target: &mut Target, work: &Work, desired: &FabricDesired) -> Reconciled {
         let name = &work.command.target;
-        let target = self.target(name);
-        let mut target = target.lock().await;
-        let interval = self.audit_interval(desired);
+        let interval = audit_interval(&desired.device, self.options.audit_interval);
         let info = device_info(desired, interval);
         let with_info = |reconciled| Reconciled { device: Some(info.clone()), ..reconciled };
         let mark = match Mark::new(desired, name) {
             Ok(mark) => mark,
             Err(error) => return with_info(Reconciled::failed(Failure::permanent(error.to_string()))),
         };
-        let session = match work.await_connection(self.session(name, &mut target, desired)).await {
+        let session = match work.await_connection(self.session(name, target, desired)).await {
             Ok(session) => session,
             Err(error) => return with_info(Reconciled::failed(error.failure())),
         };
         let content = content_hash(desired);
-        let was_verified = target.verified.as_ref() == Some(&content);
-        if !was_verified {
-            // This command may be applied in part.
-            target.verified = None;
-        }
+        let convergence = target.verified.start(desired, &content);
         let last = target
             .last
             .take()
             .filter(|last| last.content != content && last.mark == mark && last.at.elapsed() < interval);
         let last = last.and_then(|last| Some((last.at, last.view.with_trunks_of(desired)?)));
-        let (read_at, view) = last.unzip();
-        let known = Known { view, was_verified };
+        let (read_at, known) = last.unzip();
         let before = session.requests();
-        let ended = reconcile(&session, desired, &mark, known, work).await;
+        let ended = reconcile(&session, desired, &mark, known, convergence, work).await;
         debug!(target = name, requests = session.requests() - before, "reconciled");
         with_info(match ended {
-            Ok(ReconcileEnd::Done(done)) => {
-                let at = read_at.filter(|_| !done.all_read).unwrap_or_else(Instant::now);
-                if done.all_read {
-                    self.audits.record_read(name, interval);
+            Ok(Some(Reconcile { converged, view, all_read, is_denied })) => {
+                let at = read_at.filter(|_| !all_read).unwrap_or_else(Instant::now);
+                if all_read {
+                    self.changes.record_read(name, interval);
                     self.looks.record_read(name, self.options.look_interval);
                 }
-                if done.rejected.is_empty() && !done.drift_stays {
-                    target.verified = Some(content.clone());
-                }
+                target.verified.end(content.clone(), &converged);
                 // A role that was granted after a refusal counts from the next login.
-                target.session = Some(session).filter(|_| !done.is_denied);
-                let (view, reconciled) = applied(*done);
+                target.session = Some(session).filter(|_| !is_denied);
                 target.last = Some(LastRead { content, mark, view, at });
-                reconciled
+                converged.reconciled
             }
-            Ok(ReconcileEnd::Superseded) => {
+            Ok(None) => {
                 target.session = Some(session);
                 Reconciled::progress("given up for a newer command or a stop")
             }
@@ -140,6 +124,36 @@ impl NeutronDriver {
         })
     }
 
+    async fn preview(
+        &self,
+        target: &Mutex<Target>,
+        command: &Arc<Command>,
+        desired: &FabricDesired,
+    ) -> Option<Preview> {
+        let mut target = target.lock().await;
+        let previewed = self.preview_project(&command.target, &mut target, desired).await;
+        Some(previewed.unwrap_or_else(|failure| Preview { failure: Some(failure), ..Preview::default() }))
+    }
+
+    fn found_changed(&self, targets: Arc<Targets<Target>>) -> impl Stream<Item = String> + Send + 'static {
+        stream::unfold((Arc::clone(&self.looks), targets), async |(looks, targets)| {
+            loop {
+                let name = looks.next().await;
+                // One cloud that hangs does not hold up the others; the next look asks again.
+                let look = tokio::time::timeout(LOOK_TIMEOUT, misses_a_trunk(&targets, &name));
+                if look.await.unwrap_or(false) {
+                    return Some((name, (looks, targets)));
+                }
+            }
+        })
+    }
+
+    async fn forget(&self, target: &str, _: &Mutex<Target>) {
+        self.looks.forget(target);
+    }
+}
+
+impl Projects {
     /// The login for a device. The Secret is read each time, since a login lasts until it is changed.
     async fn session(
         &self,
@@ -167,77 +181,26 @@ impl NeutronDriver {
         Ok(Credentials::of(&self.options.secrets.read(permit, &KEYS).await?)?)
     }
 
-    async fn preview_fabric(&self, name: &str, desired: &FabricDesired) -> Preview {
-        let target = self.target(name);
-        let mut target = target.lock().await;
-        let failed = |failure| Preview { failure: Some(failure), ..Preview::default() };
-        let mark = match Mark::new(desired, name) {
-            Ok(mark) => mark,
-            Err(error) => return failed(Failure::permanent(error.to_string())),
-        };
-        let session = match self.session(name, &mut target, desired).await {
-            Ok(session) => session,
-            Err(error) => return failed(error.failure()),
-        };
+    async fn preview_project(
+        &self,
+        name: &str,
+        target: &mut Target,
+        desired: &FabricDesired,
+    ) -> Result<Preview, Failure> {
+        let mark = Mark::new(desired, name).map_err(|error| Failure::permanent(error.to_string()))?;
+        let session = self.session(name, target, desired).await.map_err(|error| error.failure())?;
         let previewed = preview(&session, desired, &mark).await;
         target.session = Some(session);
-        let info = device_info(desired, self.audit_interval(desired));
-        Preview { device: Some(info), ..previewed.unwrap_or_else(|error| failed(error.failure())) }
-    }
-}
-
-impl Driver for NeutronDriver {
-    fn identity(&self) -> Identity {
-        Identity { name: NAME.into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
-    }
-
-    async fn reconcile(&self, work: Work) -> Reconciled {
-        match &work.command.desired {
-            Desired::Fabric(desired) => self.reconcile_fabric(&work, desired).await,
-            other => Reconciled::failed(Failure::permanent(format!(
-                "the neutron driver configures projects of OpenStack, not {:?} targets",
-                other.kind()
-            ))),
-        }
-    }
-
-    async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
-        match &command.desired {
-            Desired::Fabric(desired) => Some(self.preview_fabric(&command.target, desired).await),
-            Desired::Nad(_) | Desired::Node(_) => None,
-        }
-    }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        let audits =
-            stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)));
-        let looks = (Arc::clone(&self.looks), Arc::clone(&self.targets));
-        let remade = stream::unfold(looks, async |(looks, targets)| {
-            loop {
-                let name = looks.next().await;
-                // One cloud that hangs does not hold up the others; the next look asks again.
-                let look = tokio::time::timeout(LOOK_TIMEOUT, misses_a_trunk(&targets, &name));
-                if look.await.unwrap_or(false) {
-                    return Some((name, (looks, targets)));
-                }
-            }
-        });
-        stream::select(audits, remade)
-    }
-
-    async fn forget(&self, target: &str) {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
-        self.audits.forget(target);
-        self.looks.forget(target);
+        let info = device_info(desired, audit_interval(&desired.device, self.options.audit_interval));
+        let failed = |error: ApiError| Preview { failure: Some(error.failure()), ..Preview::default() };
+        Ok(Preview { device: Some(info), ..previewed.unwrap_or_else(failed) })
     }
 }
 
 /// True when Neutron does not have a trunk any more that was read. One that was made again under its name is another
 /// one. A device that is being reconciled is read anyway, and an error is for the next audit to tell.
-async fn misses_a_trunk(targets: &Targets, name: &str) -> bool {
-    let target = targets.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-    let Some(target) = target else { return false };
-    let Ok(target) = target.try_lock() else { return false };
+async fn misses_a_trunk(targets: &Targets<Target>, name: &str) -> bool {
+    let Some(target) = targets.idle(name) else { return false };
     let (Some(session), Some(last)) = (&target.session, &target.last) else { return false };
     match read::has_trunks(session, &last.view).await {
         Ok(has_all) => !has_all,
@@ -246,20 +209,4 @@ async fn misses_a_trunk(targets: &Targets, name: &str) -> bool {
             false
         }
     }
-}
-
-/// Hash of a desired state without the audit interval, whose change is no drift.
-fn content_hash(desired: &FabricDesired) -> String {
-    let device = eno_schemas::Device { audit_interval: None, ..desired.device.clone() };
-    Desired::Fabric(FabricDesired { device, ..desired.clone() }).hash()
-}
-
-fn applied(done: ReconcileResult) -> (View, Reconciled) {
-    let reconciled = Reconciled {
-        rejected: done.rejected,
-        notes: done.notes,
-        change: done.change,
-        ..Reconciled::applied(done.applied)
-    };
-    (done.view, reconciled)
 }

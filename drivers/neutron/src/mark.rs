@@ -3,7 +3,7 @@
 //! Neutron sets tags by a request per resource, after the resource exists. A process that dies between the two would
 //! leave a network without an owner. It sets name and description with the resource, so these are the mark.
 
-use eno_schemas::{FabricDesired, VlanId, is_vlan_name, vlan_name};
+use eno_schemas::{FabricDesired, VlanId, parse_vlan_name, vlan_name};
 
 /// Maximum characters of a description (Neutron, `DESCRIPTION_FIELD_SIZE`).
 const MAX_DESCRIPTION: usize = 255;
@@ -65,8 +65,8 @@ impl Mark {
         if description != self.description && description != self.tenant_description {
             return None;
         }
-        let vid: VlanId = name.rsplit('-').next()?.parse().ok()?;
-        is_vlan_name(name, &self.cluster, vid).then_some(vid)
+        let (cluster, vid) = parse_vlan_name(name)?;
+        (cluster == self.cluster).then_some(vid)
     }
 
     /// True when a network or port with this name and description is that of another cluster. Another cluster may have
@@ -75,10 +75,7 @@ impl Mark {
         if description.starts_with("ENO cluster ") {
             return !description.starts_with(&self.prefix);
         }
-        let Some((other, vid)) = name.strip_prefix("eno-").and_then(|rest| rest.rsplit_once('-')) else {
-            return false;
-        };
-        other != self.cluster && vid.parse::<VlanId>().is_ok_and(|vid| is_vlan_name(name, other, vid))
+        parse_vlan_name(name).is_some_and(|(other, _)| other != self.cluster)
     }
 }
 
@@ -89,18 +86,14 @@ pub fn offer_tag(vid: VlanId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use eno_conformance::fabrics;
     use eno_schemas::Device;
 
     use super::*;
 
     fn desired(cluster: &str, uid: Option<&str>) -> FabricDesired {
-        FabricDesired {
-            cluster: cluster.into(),
-            cluster_uid: uid.map(Into::into),
-            device: Device::new("https://keystone/v3"),
-            vlans: Vec::new(),
-            ports: Vec::new(),
-        }
+        let desired = fabrics::desired(cluster, Device::new("https://keystone/v3"), "", &[]);
+        FabricDesired { cluster_uid: uid.map(Into::into), ..desired }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The observed part of a desired state.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
+use eno_fabric_driver::desired::{listed_name, ports_by, vlans_of};
+use eno_fabric_driver::report::Observation;
+use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, VlanId, VlanSet};
 
 use crate::mark::Mark;
-use crate::plan::{Attributes, Plan, listed_name};
+use crate::plan::{Attributes, Plan};
 use crate::view::{SubPort, View};
 
 /// The observed state for a report. `plan` is the plan for this view.
@@ -29,40 +31,24 @@ pub fn observe(view: &View, desired: &FabricDesired, mark: &Mark, plan: &Plan) -
     // Networks of ours, and those of others that ports of ours are on.
     let own_networks = view.networks.values().filter_map(|network| view.own_network(network, mark));
     let ports = view.ports.keys().filter_map(|port| Some(ours(port)?.0));
-    let mut vlans: VlanSet = own_networks.chain(ports).collect();
-    let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-    let left = vlans.difference(&on_ports);
-    let mut wanted: HashMap<&str, VlanSet> = HashMap::new();
+    let vlans: VlanSet = own_networks.chain(ports).collect();
+    let left = vlans.difference(&vlans_of(&desired.ports));
+    let trunk_of = |port: &FabricPort| view.trunks.get(view.trunk_of.get(listed_name(port))?);
+    let listed = ports_by(desired, |port| Some(trunk_of(port)?.id.as_str()));
+    let mut observation = Observation::new(vlans);
     for port in &desired.ports {
-        if let Some(trunk) = view.trunk_of.get(listed_name(port)) {
-            let all = wanted.entry(trunk).or_default();
-            *all = all.union(&port.vlans);
-        }
-    }
-    let (mut by_port, mut carried) = (BTreeMap::new(), BTreeMap::new());
-    for port in &desired.ports {
-        let name = listed_name(port);
-        let of_ours = if attributes.physical_network() == Some(name) {
+        if attributes.physical_network() == Some(listed_name(port)) {
             // An offered network is there without anything of ours. A network that only trunks need does not count.
             let there = port.vlans.iter().filter(|vid| plan.networks.contains_key(vid)).collect();
-            vlans = vlans.union(&there);
-            let there = there.union(&left);
-            carried.insert(port.name.clone(), Carried { tagged: there.clone(), ..Carried::default() });
-            there
-        } else {
-            let Some(trunk) = view.trunk_of.get(name).and_then(|id| view.trunks.get(id)) else { continue };
+            let there = left.union(&there);
+            observation.add(port, Carried { tagged: there.clone(), ..Carried::default() }, &there, &[]);
+        } else if let Some(trunk) = trunk_of(port) {
             let tagged = trunk.sub_ports.iter().filter_map(SubPort::vid).collect();
-            carried.insert(port.name.clone(), Carried { tagged, ..Carried::default() });
-            let there = of_trunk.get(trunk.id.as_str()).cloned().unwrap_or_default();
-            // A trunk may be listed by several names. What others of them want is not of a name without VLANs.
-            let others = wanted.get(trunk.id.as_str()).filter(|_| port.vlans.is_empty());
-            there.difference(others.unwrap_or(&VlanSet::EMPTY))
-        };
-        if !of_ours.is_empty() {
-            by_port.insert(port.name.clone(), of_ours);
+            let id = trunk.id.as_str();
+            let ours = of_trunk.get(id).cloned().unwrap_or_default();
+            let listed = listed.get(id).map(Vec::as_slice).unwrap_or_default();
+            observation.add(port, Carried { tagged, ..Carried::default() }, &ours, listed);
         }
     }
-    // A VLAN without a listed port needs no network.
-    vlans.extend(desired.vlans.iter().map(|vlan| vlan.vid).filter(|vid| !on_ports.contains(*vid)));
-    Applied::Fabric { vlans, ports: by_port, carried, closed: None, before: BTreeMap::new() }
+    observation.applied(desired)
 }

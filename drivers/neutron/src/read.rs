@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_fabric_driver::desired::{listed_name, vlans_of};
 use eno_schemas::{FabricDesired, NetworkType, VlanId, VlanSet};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use crate::error::ApiError;
 use crate::http::Api;
 use crate::mark::{Mark, offer_tag};
-use crate::plan::{Attributes, listed_name};
+use crate::plan::Attributes;
 use crate::request::{Kind, Request};
 use crate::view::{Id, Network, Port, SubPort, Trunk, View};
 
@@ -73,7 +74,7 @@ pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Vie
         ..found
     };
     let attributes = Attributes::new(desired, mark, None);
-    let wanted = wanted_vlans(desired);
+    let wanted = vlans_of(&desired.ports);
     if attributes.network_type() == NetworkType::Provider {
         read_networks_of_others(api, mark, attributes, &wanted, &mut view).await?;
     }
@@ -120,7 +121,7 @@ pub async fn read_back(
         return read(api, desired, mark).await;
     }
     // Others may have put their ports on the trunks.
-    let others = unread_sub_ports(&view, &wanted_vlans(desired));
+    let others = unread_sub_ports(&view, &vlans_of(&desired.ports));
     let others: Vec<Port> = list_by(api, PORTS, "id", others, &PORT_FIELDS).await?;
     view.ports.extend(others.into_iter().map(|port| (port.id.clone(), port)));
     api.count_as_before(before);
@@ -136,10 +137,6 @@ pub async fn has_trunks(api: &Api, view: &View) -> Result<bool, ApiError> {
     let found = found?;
     let found: BTreeSet<&Id> = found.iter().map(|trunk| &trunk.id).collect();
     Ok(view.trunks.keys().all(|id| found.contains(id)))
-}
-
-fn wanted_vlans(desired: &FabricDesired) -> VlanSet {
-    desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans))
 }
 
 /// The sub-ports with wanted VLANs that are not in the view.

@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use eno_fabric_driver::{Converged, Convergence};
 use eno_sbi::Work;
-use eno_schemas::{
-    Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Item, NetworkType, Note, Preview, Rejection,
-    Rollback,
-};
+use eno_schemas::{DeviceInfo, FabricDesired, Item, NetworkType, Note, Preview, Rejection, Rollback};
 use futures::stream::{self, StreamExt as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::drift::{cap_notes, drift_notes};
+use crate::drift::drift_notes;
 use crate::error::ApiError;
 use crate::http::{Answered, Api, Waits};
 use crate::mark::Mark;
@@ -37,28 +35,11 @@ const MAX_STALE: u32 = 2;
 /// The time for requests. What is left then is reported as not done yet, and the next reconcile continues.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
-/// How [`reconcile`] ended.
+/// The end of a reconcile: everything that Neutron accepts is applied.
 #[derive(Debug)]
-pub enum ReconcileEnd {
-    /// A newer command came. What was requested until then stays, and the next command continues from it.
-    Superseded,
-    /// Everything that Neutron accepts is applied.
-    Done(Box<ReconcileResult>),
-}
-
-/// The result of a reconcile.
-#[derive(Debug)]
-pub struct ReconcileResult {
-    /// The state read back.
-    pub applied: Applied,
-    /// Items that could not be applied.
-    pub rejected: Vec<Rejection>,
-    /// Messages for the administrator.
-    pub notes: Vec<Note>,
-    /// Drift was left in place, as the FabricDevice's drift policy says.
-    pub drift_stays: bool,
-    /// The change that was made.
-    pub change: Option<ChangeReport>,
+pub struct Reconcile {
+    /// The result.
+    pub converged: Converged,
     /// What was read back.
     pub view: View,
     /// All was read in this reconcile, and not only what it changed.
@@ -67,61 +48,53 @@ pub struct ReconcileResult {
     pub is_denied: bool,
 }
 
-/// What is known of earlier reconciles.
-#[derive(Debug, Default)]
-pub struct Known {
-    /// A view that was read after the last change and within the audit interval. The change is planned on it, and what
-    /// it changes is read back. Neutron refuses what doesn't fit; then all is read.
-    pub view: Option<View>,
-    /// The whole desired state was applied before, so that any difference is drift.
-    pub was_verified: bool,
-}
-
 /// Reconciles, and reads back. It writes nothing when nothing differs, or once a newer command comes. The future may
 /// be dropped and repeated at any point.
+///
+/// `known`: a view that was read after the last change and within the audit interval. The change is planned on it, and
+/// what it changes is read back. Neutron refuses what doesn't fit; then all is read.
+///
+/// `None`: a newer command came. What was requested until then stays, and the next command continues from it.
 pub async fn reconcile(
     api: &Api,
     desired: &FabricDesired,
     mark: &Mark,
-    known: Known,
+    known: Option<View>,
+    convergence: Convergence,
     work: &Work,
-) -> Result<ReconcileEnd, ApiError> {
-    let mut run = Run::new(api, work);
-    let known_view =
-        known.view.filter(|view| plan(view, desired, mark, &Refusals::default()).rejected.is_empty());
+) -> Result<Option<Reconcile>, ApiError> {
+    let mut run = Run::new(api, work, convergence);
+    let known_view = known.filter(|view| plan(view, desired, mark, &Refusals::default()).rejected.is_empty());
     let mut all_read = known_view.is_none();
     let mut is_read = all_read;
     let mut view = match known_view {
         Some(view) => view,
         None => read(api, desired, mark).await?,
     };
-    let mut drift: Option<Vec<Note>> = None;
     for _ in 0..MAX_READS {
         let planned = plan(&view, desired, mark, &run.refusals);
-        let drift = drift.get_or_insert_with(|| {
-            if known.was_verified { drift_notes(&planned, &view) } else { Vec::new() }
-        });
-        let stays = desired.device.drift == Drift::Report && !drift.is_empty() && run.counts.is_none();
+        run.convergence.first_plan(
+            |was_verified| {
+                if was_verified { drift_notes(&planned, &view) } else { Vec::new() }
+            },
+        );
+        let stays = run.convergence.leaves_drift() && !planned.requests.is_empty();
         if is_read && (planned.requests.is_empty() || stays || run.is_late()) {
+            let applied = observe(&view, desired, mark, &planned);
             let late = planned.requests.iter().filter(|_| !stays).flat_map(not_done_yet);
-            let notes = planned.notes.iter().filter(|note| !run.changed_trunk(note, &view)).cloned();
-            return Ok(ReconcileEnd::Done(Box::new(ReconcileResult {
-                applied: observe(&view, desired, mark, &planned),
-                rejected: planned.rejected.iter().cloned().chain(late).collect(),
-                notes: notes.chain(cap_notes(drift)).collect(),
-                drift_stays: stays,
-                change: run.counts.map(|counts| change_report(run.started, counts)),
-                view,
-                all_read,
-                is_denied: run.is_denied,
-            })));
+            let rejected = planned.rejected.into_iter().chain(late).collect();
+            let notes = planned.notes.into_iter().filter(|note| !run.changed_trunk(note, &view));
+            let notes: Vec<Note> = notes.collect();
+            let more = |more| format!("{more} more differences");
+            let converged = run.convergence.end(applied, rejected, notes, stays, more);
+            return Ok(Some(Reconcile { converged, view, all_read, is_denied: run.is_denied }));
         }
         if !work.is_current() {
-            return Ok(ReconcileEnd::Superseded);
+            return Ok(None);
         }
         let ended = run.apply(&mut view, planned, desired, mark).await?;
         if matches!(ended, StagesEnd::Superseded) {
-            return Ok(ReconcileEnd::Superseded);
+            return Ok(None);
         }
         let changed = std::mem::take(&mut run.changed);
         // Neutron may refuse what the known view doesn't show.
@@ -209,23 +182,22 @@ struct Run<'a> {
     changed: Changed,
     /// The trunks that were changed: Neutron sets their status anew.
     trunks: BTreeSet<Id>,
-    /// What was added and removed; `None`: nothing was changed.
-    counts: Option<(usize, usize)>,
+    convergence: Convergence,
     waits: Waits,
     stale: u32,
     is_denied: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(api: &'a Api, work: &'a Work) -> Self {
+    fn new(api: &'a Api, work: &'a Work, convergence: Convergence) -> Self {
         Self {
             api,
             work,
+            convergence,
             started: Instant::now(),
             refusals: Refusals::default(),
             changed: Changed::default(),
             trunks: BTreeSet::new(),
-            counts: None,
             waits: Waits::default(),
             stale: 0,
             is_denied: false,
@@ -374,20 +346,16 @@ impl<'a> Run<'a> {
                 return Err(Stop::Stale);
             }
         }
-        let (added, removed) = self.counts.get_or_insert_default();
-        match request {
-            Request::CreateNetworks(_) => *added += request.count(),
-            Request::AddSubPorts { trunk, .. } => {
-                *added += request.count();
-                self.trunks.insert(trunk.clone());
-            }
-            Request::RemoveSubPorts { trunk, .. } => {
-                *removed += request.count();
-                self.trunks.insert(trunk.clone());
-            }
-            Request::Delete { resource } if resource.kind == Kind::Network => *removed += 1,
-            Request::CreatePorts(_) | Request::Update { .. } | Request::Delete { .. } => {}
+        if let Request::AddSubPorts { trunk, .. } | Request::RemoveSubPorts { trunk, .. } = request {
+            self.trunks.insert(trunk.clone());
         }
+        let (added, removed) = match request {
+            Request::CreateNetworks(_) | Request::AddSubPorts { .. } => (request.count(), 0),
+            Request::RemoveSubPorts { .. } => (0, request.count()),
+            Request::Delete { resource } if resource.kind == Kind::Network => (0, 1),
+            Request::CreatePorts(_) | Request::Update { .. } | Request::Delete { .. } => (0, 0),
+        };
+        self.convergence.count(added, removed);
         Ok(())
     }
 }
@@ -401,14 +369,4 @@ fn not_done_yet(request: &Request) -> Vec<Rejection> {
         unreachable: false,
     };
     request.vlans().iter().map(late).collect()
-}
-
-fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeReport {
-    ChangeReport {
-        transaction: None,
-        at: jiff::Timestamp::now().to_string(),
-        took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        added: u32::try_from(added).unwrap_or(u32::MAX),
-        removed: u32::try_from(removed).unwrap_or(u32::MAX),
-    }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_fabric_driver::desired::listed_name;
 use eno_schemas::{FabricDesired, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::mark::Mark;
-use crate::plan::listed_name;
 
 /// The UUID of a resource.
 pub type Id = String;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use eno_conformance::fabrics::write_secret;
 use rcgen::CertifiedKey;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::logins::{driver, failure, secrets, token, write};
+use crate::logins::{driver, failure, secrets, token};
 
 /// What the kernel holds of a connection that nobody reads, and a little more.
 const EACH: u64 = 8 << 20;
@@ -82,7 +83,7 @@ async fn endless_informational_responses_end_the_request() {
         let keystone = cloud.keystone(if is_tls { "https" } else { "http" });
         let secrets = secrets(&keystone, "");
         if is_tls {
-            write(secrets.path(), "vim", "ca.crt", &certified.cert.pem());
+            write_secret(secrets.path(), "vim", [("ca.crt", certified.cert.pem())]);
         }
         let driver = driver(&secrets);
         let failed = failure(&driver, &keystone, "vim").await;
@@ -94,7 +95,8 @@ async fn endless_informational_responses_end_the_request() {
     }
 }
 
-fn acceptor(certified: &CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
+/// Serves TLS with this certificate.
+pub fn acceptor(certified: &CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()

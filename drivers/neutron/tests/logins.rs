@@ -1,12 +1,12 @@
 //! Where passwords and tokens go. The servers record what they are sent.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use eno_conformance::fabrics::write_secret;
 use eno_device_secrets::SecretSource;
 use eno_driver_neutron::driver::{NeutronDriver, Options};
 use eno_driver_neutron::http::Limits;
@@ -89,16 +89,11 @@ pub fn token(neutron: &str) -> serde_json::Value {
 pub fn secrets(keystone: &str, others: &str) -> TempDir {
     let dir = TempDir::with_prefix("eno-neutron-").unwrap();
     for (name, keystone) in [("vim", keystone), ("other", others)] {
-        std::fs::create_dir(dir.path().join(name)).unwrap();
-        write(dir.path(), name, "application_credential_id", "i");
-        write(dir.path(), name, "application_credential_secret", "s3cret");
-        write(dir.path(), name, "devices", keystone);
+        let id = ("application_credential_id", "i");
+        let secret = ("application_credential_secret", "s3cret");
+        write_secret(dir.path(), name, [id, secret, ("devices", keystone)]);
     }
     dir
-}
-
-pub fn write(dir: &Path, name: &str, key: &str, value: &str) {
-    std::fs::write(dir.join(name).join(key), value).unwrap();
 }
 
 pub fn driver(secrets: &TempDir) -> NeutronDriver {
@@ -160,7 +155,7 @@ async fn catalogue_sends_no_token_to_another_host() {
     assert_eq!(own.take_seen(), ["POST /v3/auth/tokens"]);
     assert_eq!(other.take_seen(), Vec::<String>::new());
     // The Secret names the host, as the message says.
-    write(secrets.path(), "vim", "network_endpoint_override", &format!("{}/v2.0", other.url));
+    write_secret(secrets.path(), "vim", [("network_endpoint_override", format!("{}/v2.0", other.url))]);
     driver.preview(Arc::new(command(&own.keystone(), "vim"))).await.expect("a preview");
     assert!(other.take_seen()[0].starts_with("GET /v2.0/"));
 }
@@ -173,7 +168,7 @@ async fn login_for_a_new_token_is_confirmed_again() {
     // The token is refused, and meanwhile the credential is for another cloud.
     let dir = secrets.path().to_owned();
     own.set_answer(move |_| {
-        write(&dir, "vim", "devices", "https://keystone.example.com/v3");
+        write_secret(&dir, "vim", [("devices", "https://keystone.example.com/v3")]);
         StatusCode::UNAUTHORIZED
     });
     let failed = failure(&driver, &own.keystone(), "vim").await;

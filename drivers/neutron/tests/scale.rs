@@ -4,16 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use eno_conformance::fabrics;
 use eno_control_plane::openstack::{OpenStack, OpenStackClient, OpenStackOptions};
 use eno_control_plane::parts::Parts;
 use eno_device_secrets::SecretSource;
 use eno_driver_neutron::driver::{NeutronDriver, Options};
 use eno_driver_neutron::http::Limits;
-use eno_sbi::{Driver, Work};
-use eno_schemas::{
-    Command, Desired, Device, FabricDesired, FabricPort, FabricVlan, NeutronSettings, Outcome, VlanId,
-    VlanSet,
-};
+use eno_schemas::{Device, FabricDesired, NeutronSettings, Outcome, VlanId, VlanSet};
 use serde_json::{Value, json};
 
 const PHYSICAL: &str = "datacentre";
@@ -66,28 +63,20 @@ async fn plain_calls(client: &OpenStackClient, vlans: &[u16]) -> [Duration; 3] {
 }
 
 fn desired(keystone: &str, vlans: &VlanSet, more: Option<u16>) -> FabricDesired {
-    let more: VlanSet = more.map(|vlan| VlanId::new(vlan).unwrap()).into_iter().collect();
-    let port = |name: &&str| {
-        let own = if *name == "t1" { vlans.union(&more) } else { vlans.clone() };
-        FabricPort::new(*name, own)
-    };
-    let mut ports: Vec<FabricPort> = TRUNKS.iter().map(port).collect();
-    ports.insert(0, FabricPort::new(PHYSICAL, vlans.union(&more)));
+    let all = vlans.union(&more.map(fabrics::vid).into_iter().collect()).to_string();
+    let vlans = vlans.to_string();
+    let on = |name: &str| if name == "t1" || name == PHYSICAL { all.as_str() } else { vlans.as_str() };
+    let ports: Vec<(&str, &str)> =
+        TRUNKS.into_iter().chain([PHYSICAL]).map(|name| (name, on(name))).collect();
     let settings = NeutronSettings { physical_network: Some(PHYSICAL.into()), ..NeutronSettings::default() };
-    FabricDesired {
-        cluster: "c1".into(),
-        cluster_uid: None,
-        device: Device { credential: Some("vim".into()), neutron: Some(settings), ..Device::new(keystone) },
-        vlans: vlans.union(&more).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
-        ports,
-    }
+    let device = Device { credential: Some("vim".into()), neutron: Some(settings), ..Device::new(keystone) };
+    fabrics::desired("c1", device, "", &ports)
 }
 
 async fn reconcile(driver: &NeutronDriver, desired: FabricDesired) -> Duration {
     let start = Instant::now();
     loop {
-        let work = Work::alone(Command::new("neutron", "vim1", (1, 1), Desired::Fabric(desired.clone())));
-        let reconciled = driver.reconcile(work).await;
+        let reconciled = fabrics::reconcile(driver, "vim1", desired.clone()).await;
         assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
         if reconciled.rejected.is_empty() {
             return start.elapsed();

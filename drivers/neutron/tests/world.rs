@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use eno_conformance::fabrics;
 use eno_driver_neutron::mark::Mark;
 use eno_driver_neutron::plan::{Plan, Refusals, plan};
 use eno_driver_neutron::request::{Kind, Request};
 use eno_driver_neutron::view::{Network, Port, SubPort, Trunk, View};
-use eno_schemas::{
-    Device, FabricDesired, FabricPort, FabricVlan, NetworkType, NeutronSettings, VlanId, VlanSet,
-};
+use eno_schemas::{Device, FabricDesired, NetworkType, NeutronSettings, VlanSet};
+
+pub use eno_conformance::fabrics::vid;
 
 pub const CLUSTER: &str = "c1";
 pub const TARGET: &str = "vim1";
@@ -19,18 +20,9 @@ pub const PHYSICAL: &str = "datacentre";
 
 /// A desired state: VLANs by listed name.
 pub fn desired(ports: &[(&str, &str)]) -> FabricDesired {
-    let mut listed: Vec<FabricPort> =
-        ports.iter().map(|(name, vlans)| FabricPort::new(*name, vlans.parse().unwrap())).collect();
-    listed.sort_by(|one, other| one.name.cmp(&other.name));
-    let all = listed.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     let settings = NeutronSettings { physical_network: Some(PHYSICAL.into()), ..NeutronSettings::default() };
-    FabricDesired {
-        cluster: CLUSTER.into(),
-        cluster_uid: None,
-        device: Device { neutron: Some(settings), ..Device::new("https://keystone/v3") },
-        vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }).collect(),
-        ports: listed,
-    }
+    let device = Device { neutron: Some(settings), ..Device::new("https://keystone/v3") };
+    fabrics::desired(CLUSTER, device, "", ports)
 }
 
 /// The same with tenant networks.
@@ -43,10 +35,6 @@ pub fn tenant(ports: &[(&str, &str)]) -> FabricDesired {
 
 pub fn mark() -> Mark {
     Mark::new(&desired(&[]), TARGET).unwrap()
-}
-
-pub fn vid(vid: u16) -> VlanId {
-    VlanId::new(vid).unwrap()
 }
 
 /// A view of these trunks, which have no sub-ports.

@@ -137,6 +137,4 @@ impl<R: Resolve> Driver for NodeDriver<R> {
             [self.host.changed().boxed(), self.pods.changed().boxed(), self.switch.ovs.changed().boxed()];
         stream::select_all(parts).map(move |()| node.clone())
     }
-
-    async fn forget(&self, _target: &str) {}
 }

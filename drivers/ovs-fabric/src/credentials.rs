@@ -85,11 +85,7 @@ mod tests {
     #[tokio::test]
     async fn credential_errors_name_the_fault_without_secrets() {
         let directory = tempfile::tempdir().unwrap();
-        let put = |name: &str, key: &str, value: &str| {
-            std::fs::create_dir_all(directory.path().join(name)).unwrap();
-            std::fs::write(directory.path().join(name).join(key), value).unwrap();
-        };
-        put("bad", "ca.crt", "s3cret");
+        eno_conformance::fabrics::write_secret(directory.path(), "bad", [("ca.crt", "s3cret")]);
         let address: Address = "ssl:leaf1:6640".parse().unwrap();
         let with = Credentials { directory: Some(directory.path().to_owned()) };
         let without = Credentials::default();

@@ -1,14 +1,13 @@
 //! Reconciles one device: plan, transact, wait for ovs-vswitchd, read back, and watch for drift.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use eno_fabric_driver::{Converged, Convergence};
 use eno_ovsdb::open_vswitch::{self, ConfigError, DATABASE, Root};
 use eno_ovsdb::{Changes, Client, Endpoint, Error, Mirror, MirrorState, Options, Uuid};
 use eno_sbi::{Baseline, BaselineGuard};
-use eno_schemas::{
-    Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Failure, Note, Rejection, Rollback, Text,
-};
+use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Failure, Rejection, Rollback, Text};
 use futures::Stream;
 use tokio::sync::watch;
 
@@ -19,9 +18,6 @@ use crate::view::View;
 
 /// Maximum plans of one reconcile. Other clients or refusals of the switch may invalidate a plan.
 const MAX_PLANS: usize = 8;
-
-/// Maximum ports with a drift note in one report.
-const MAX_DRIFT_NOTES: usize = 32;
 
 /// Time limits of a device.
 #[derive(Clone, Copy, Debug)]
@@ -77,30 +73,6 @@ impl DeviceError {
     }
 }
 
-/// How [`Device::reconcile`] ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ReconcileEnd {
-    /// A newer command came before any change.
-    Superseded,
-    /// Everything that the switch accepts is applied.
-    Done(Box<ReconcileResult>),
-}
-
-/// The result of a reconcile.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReconcileResult {
-    /// The state read back.
-    pub applied: Applied,
-    /// Items that could not be applied.
-    pub rejected: Vec<Rejection>,
-    /// Messages for the administrator.
-    pub notes: Vec<Note>,
-    /// Drift was left in place, as the FabricDevice's drift policy says.
-    pub drift_stays: bool,
-    /// The change that was made.
-    pub change: Option<ChangeReport>,
-}
-
 /// An Open vSwitch. Its database is monitored for the lifetime of this value, across reconnects.
 pub struct Device {
     client: Client,
@@ -137,26 +109,18 @@ impl Device {
     }
 
     /// Reconciles the device and reads back its state. It writes nothing when nothing differs, or once
-    /// `is_current` returns false. `was_verified`: the whole desired state was applied before, so that any
-    /// difference is drift. The future may be dropped and repeated at any point.
+    /// `is_current` returns false. `None`: a newer command came before any change. The future may be dropped and
+    /// repeated at any point.
     pub async fn reconcile(
         &self,
         desired: &FabricDesired,
-        was_verified: bool,
+        convergence: Convergence,
         is_current: impl Fn() -> bool,
-    ) -> Result<ReconcileEnd, DeviceError> {
+    ) -> Result<Option<Converged>, DeviceError> {
         let mut guard = BaselineGuard::start(&self.baseline);
-        let ended = self.converge(desired, was_verified, is_current).await?;
-        Ok(match ended {
-            None => {
-                guard.next = Baseline::Unset;
-                ReconcileEnd::Superseded
-            }
-            Some((done, found)) => {
-                guard.next = Baseline::Observed(Arc::new(found));
-                ReconcileEnd::Done(Box::new(done))
-            }
-        })
+        let (converged, observed) = self.converge(desired, convergence, is_current).await?.unzip();
+        guard.next = observed.map_or(Baseline::Unset, |observed| Baseline::Observed(Arc::new(observed)));
+        Ok(converged)
     }
 
     /// Data about the device, as far as it was ever reached.
@@ -191,24 +155,20 @@ impl Device {
     async fn converge(
         &self,
         desired: &FabricDesired,
-        was_verified: bool,
+        mut convergence: Convergence,
         is_current: impl Fn() -> bool,
-    ) -> Result<Option<(ReconcileResult, ObservedState)>, DeviceError> {
-        let started = Instant::now();
+    ) -> Result<Option<(Converged, ObservedState)>, DeviceError> {
         // After the echo's reply, the mirror has all earlier updates of the database.
         self.client.echo().await?;
         let mut skipped = SkippedPorts::new();
-        let mut drifted: Option<Vec<Note>> = None;
-        let mut counts: Option<(usize, usize)> = None;
         let mut reason = "the plan never came to an end".to_owned();
         for _ in 0..MAX_PLANS {
             self.mirror.current().await?;
             let view = self.mirror.read(View::read);
             let Some(root) = view.root.clone() else { return Err(self.not_initialised()) };
             let plan = plan(&view, desired, &skipped);
-            let notes = drifted.get_or_insert_with(|| drift(&plan, &view, was_verified));
-            let stays = was_verified && desired.device.drift == Drift::Report && counts.is_none();
-            if plan.changes.is_empty() || stays {
+            convergence.first_plan(|was_verified| drift(&plan, &view, was_verified));
+            if plan.changes.is_empty() || convergence.leaves_drift() {
                 if root.cur_cfg < root.next_cfg {
                     self.wait_until_applied(root.next_cfg).await?;
                     continue;
@@ -216,17 +176,14 @@ impl Device {
                 let drift_stays = !plan.changes.is_empty()
                     || (desired.device.drift == Drift::Report && !plan.lost.is_empty());
                 let (applied, port_errors) = observe(&view, desired, &plan);
-                let done = ReconcileResult {
-                    applied: applied.clone(),
-                    rejected: plan.rejected.iter().chain(&port_errors).cloned().collect(),
-                    notes: plan.notes.iter().cloned().chain(cap_notes(notes)).collect(),
-                    drift_stays,
-                    change: counts.map(|counts| change_report(started, counts)),
-                };
+                let rejected = plan.rejected.iter().chain(&port_errors).cloned().collect();
+                let more = |more| format!("{more} more ports were changed by another hand");
+                let notes = plan.notes.iter().cloned();
+                let converged = convergence.end(applied.clone(), rejected, notes, drift_stays, more);
                 let desired = desired.clone();
-                return Ok(Some((done, ObservedState { desired, skipped, plan, applied, port_errors })));
+                return Ok(Some((converged, ObservedState { desired, skipped, plan, applied, port_errors })));
             }
-            if !is_current() && counts.is_none() {
+            if !is_current() && !convergence.has_changed() {
                 return Ok(None);
             }
             let operations = operations(&plan, &view, desired);
@@ -235,8 +192,7 @@ impl Device {
             match open_vswitch::change(&self.client, root.uuid, changes, comment).await {
                 Ok(Some(config)) => {
                     let (added, removed) = count_vlan_changes(&plan, &view);
-                    let (before_added, before_removed) = counts.unwrap_or_default();
-                    counts = Some((before_added + added, before_removed + removed));
+                    convergence.count(added, removed);
                     self.wait_until_applied(config).await?;
                 }
                 Ok(None) => return Err(self.not_initialised()),
@@ -280,26 +236,6 @@ fn count_vlan_changes(plan: &Plan, view: &View) -> (usize, usize) {
         Some((added.len(), removed.len()))
     };
     plan.changes.iter().filter_map(each).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
-}
-
-fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeReport {
-    ChangeReport {
-        transaction: None,
-        at: jiff::Timestamp::now().to_string(),
-        took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        added: u32::try_from(added).unwrap_or(u32::MAX),
-        removed: u32::try_from(removed).unwrap_or(u32::MAX),
-    }
-}
-
-/// The first [`MAX_DRIFT_NOTES`] notes, and one that counts the others.
-fn cap_notes(notes: &[Note]) -> Vec<Note> {
-    let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
-    if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
-        let message = format!("{more} more ports were changed by another hand");
-        some.push(Note::new("Drift", eno_schemas::Item::TARGET, message));
-    }
-    some
 }
 
 struct ChangeWatch {

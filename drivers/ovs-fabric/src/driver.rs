@@ -1,18 +1,16 @@
 //! The driver: one session per device, kept open between commands.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use eno_sbi::{Driver, Identity, Reconciled, Work};
-use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, PayloadKind, Rollback};
-use futures::channel::mpsc;
-use futures::{Stream, StreamExt};
+use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, Verified};
+use eno_sbi::{Reconciled, Work};
+use eno_schemas::{DeviceInfo, FabricDesired, Failure, Rollback};
+use futures::StreamExt;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::address::Address;
 use crate::credentials::{CredentialError, Credentials};
-use crate::device::{Device, Limits, ReconcileEnd, ReconcileResult};
+use crate::device::{Device, Limits};
 
 /// Configuration of the driver.
 #[derive(Clone, Debug, Default)]
@@ -24,20 +22,19 @@ pub struct Options {
 }
 
 /// The driver of the ports of Open vSwitch bridges.
-pub struct OvsFabricDriver {
+pub type OvsFabricDriver = FabricDriver<OpenVSwitches>;
+
+/// Each reachable Open vSwitch.
+pub struct OpenVSwitches {
     options: Options,
-    targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>,
-    changed: mpsc::UnboundedSender<String>,
-    /// Taken by the first call of `changed`.
-    changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    changes: Changes,
 }
 
 /// State of a device. It may be dropped at any time.
 #[derive(Default)]
-struct Target {
+pub struct Target {
     session: Option<Session>,
-    /// The [content_hash] of the desired state that the last reconcile fully verified.
-    verified: Option<String>,
+    verified: Verified,
 }
 
 /// A connected device with its connection parameters.
@@ -48,22 +45,22 @@ struct Session {
     _watch: AbortOnDropHandle<()>,
 }
 
-impl OvsFabricDriver {
-    /// A driver without sessions.
-    pub fn new(options: Options) -> Self {
-        let (changed, changes) = mpsc::unbounded();
-        Self { options, targets: Mutex::default(), changed, changes: Mutex::new(Some(changes)) }
+impl FabricDevices for OpenVSwitches {
+    const NAME: &'static str = "ovs-fabric";
+    const CONFIGURES: &'static str = "switches";
+    type Options = Options;
+    type State = Target;
+
+    fn new(options: Options, changes: Changes) -> Self {
+        Self { options, changes }
     }
 
-    fn target(&self, name: &str) -> Arc<tokio::sync::Mutex<Target>> {
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(targets.entry(name.to_owned()).or_default())
+    fn capabilities(&self) -> Vec<String> {
+        ["unix", "tcp", "ssl"].map(|scheme| format!("address:{scheme}")).to_vec()
     }
 
-    async fn reconcile_fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+    async fn reconcile(&self, target: &mut Target, work: &Work, desired: &FabricDesired) -> Reconciled {
         let name = &work.command.target;
-        let target = self.target(name);
-        let mut target = target.lock().await;
         let address = match desired.device.address.parse::<Address>() {
             Ok(address) => address,
             Err(error) => {
@@ -80,23 +77,18 @@ impl OvsFabricDriver {
                 Err(error) => return failed(Failure::retryable(error.to_string())),
             },
         };
-        let content = content_hash(desired);
-        let was_verified = target.verified.as_ref() == Some(&content);
-        if !was_verified {
-            // This command may be applied in part.
-            target.verified = None;
-        }
+        // The uid tells clusters apart, and is no configuration.
+        let content = content_hash(&FabricDesired { cluster_uid: None, ..desired.clone() });
+        let convergence = target.verified.start(desired, &content);
         let session = target.session.insert(session);
-        let ended = session.device.reconcile(desired, was_verified, || work.is_current()).await;
+        let ended = session.device.reconcile(desired, convergence, || work.is_current()).await;
         let info = session.device.info();
         let reconciled = match ended {
-            Ok(ReconcileEnd::Done(done)) => {
-                if done.rejected.is_empty() && !done.drift_stays {
-                    target.verified = Some(content);
-                }
-                applied(*done)
+            Ok(Some(converged)) => {
+                target.verified.end(content, &converged);
+                converged.reconciled
             }
-            Ok(ReconcileEnd::Superseded) => superseded(),
+            Ok(None) => Reconciled::progress("given up before the change, for a newer command or a stop"),
             Err(error) => {
                 debug!(target = name, %error, "not done");
                 if is_tls && error.unreachable() {
@@ -108,7 +100,9 @@ impl OvsFabricDriver {
         };
         Reconciled { device: Some(info), ..reconciled }
     }
+}
 
+impl OpenVSwitches {
     async fn open(
         &self,
         target: &str,
@@ -119,12 +113,11 @@ impl OvsFabricDriver {
         let endpoint = self.options.credentials.endpoint(address, device.credential.as_deref()).await?;
         let open = Device::new(endpoint, self.options.limits);
         let watch = tokio::spawn({
-            let (mut changes, changed) = (Box::pin(open.changed()), self.changed.clone());
+            let (mut device_changes, changes) = (Box::pin(open.changed()), self.changes.clone());
             let target = target.to_owned();
             async move {
-                while changes.next().await.is_some() {
-                    // The receiver is gone once the driver stops.
-                    let _ = changed.unbounded_send(target.clone());
+                while device_changes.next().await.is_some() {
+                    changes.notify(&target);
                 }
             }
         });
@@ -144,57 +137,8 @@ impl Session {
     }
 }
 
-impl Driver for OvsFabricDriver {
-    fn identity(&self) -> Identity {
-        Identity {
-            name: "ovs-fabric".into(),
-            kinds: vec![PayloadKind::Fabric],
-            capabilities: ["unix", "tcp", "ssl"].map(|scheme| format!("address:{scheme}")).to_vec(),
-        }
-    }
-
-    async fn reconcile(&self, work: Work) -> Reconciled {
-        match &work.command.desired {
-            Desired::Fabric(desired) => self.reconcile_fabric(&work, desired).await,
-            other => Reconciled::failed(Failure::permanent(format!(
-                "the ovs-fabric driver configures switches, not {:?} targets",
-                other.kind()
-            ))),
-        }
-    }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        changes.unwrap_or_else(|| mpsc::unbounded().1)
-    }
-
-    async fn forget(&self, target: &str) {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
-    }
-}
-
-/// Hash of a desired state without the cluster's uid and the audit interval, whose changes are no drift.
-fn content_hash(desired: &FabricDesired) -> String {
-    let device = eno_schemas::Device { audit_interval: None, ..desired.device.clone() };
-    Desired::Fabric(FabricDesired { cluster_uid: None, device, ..desired.clone() }).hash()
-}
-
-fn applied(done: ReconcileResult) -> Reconciled {
-    Reconciled {
-        rejected: done.rejected,
-        notes: done.notes,
-        change: done.change,
-        ..Reconciled::applied(done.applied)
-    }
-}
-
 /// A failure with the device data that hold for every Open vSwitch.
 fn failed(failure: Failure) -> Reconciled {
     let device = DeviceInfo { rollback: Some(Rollback::None), ..DeviceInfo::default() };
     Reconciled { device: Some(device), ..Reconciled::failed(failure) }
-}
-
-/// The result of work that was superseded or stopped before any change.
-fn superseded() -> Reconciled {
-    Reconciled::progress("given up before the change, for a newer command or a stop")
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_ovsdb::Uuid;
+use eno_fabric_driver::desired::{listed_name, ports_by};
+use eno_fabric_driver::report::Observation;
 use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, Item, Rejection, VlanId, VlanSet};
 
 use crate::ownership::{VlanOwnership, vlan_ids};
@@ -12,17 +13,12 @@ use crate::view::{Mode, Port, View};
 /// The observed state for a report, once `plan` has no changes or was not carried out. Also returns a
 /// rejection for each port that forwards nothing.
 pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, Vec<Rejection>) {
-    let (mut vlans, mut ports, mut carried) = (VlanSet::EMPTY, BTreeMap::new(), BTreeMap::new());
+    let mut observation = Observation::new(VlanSet::EMPTY);
     let mut faults = Vec::new();
     let index = view.index();
     let mut bridges: BTreeMap<&str, VlanOwnership<'_>> = BTreeMap::new();
-    let resolve = |listed: &FabricPort| index.port(listed.lag.as_ref().unwrap_or(&listed.name));
-    // Several members of a bond may be listed.
-    let mut wanted: BTreeMap<Uuid, VlanSet> = BTreeMap::new();
-    for (uuid, listed) in desired.ports.iter().filter_map(|listed| Some((resolve(listed)?, listed))) {
-        let all = wanted.entry(uuid).or_default();
-        *all = all.union(&listed.vlans);
-    }
+    let resolve = |listed: &FabricPort| index.port(listed_name(listed));
+    let members = ports_by(desired, resolve);
     for listed in &desired.ports {
         let Some(uuid) = resolve(listed) else { continue };
         let Some(port) = view.ports.get(&uuid) else { continue };
@@ -47,21 +43,14 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
                 (Carried { tagged, untagged: native, open: port.is_open() }, of_ours)
             }
         };
-        // For a bond member without desired VLANs, the VLANs desired through other members do not count.
-        let of_others = wanted.get(&uuid).filter(|_| listed.vlans.is_empty()).cloned().unwrap_or_default();
-        let of_ours = of_ours.difference(&of_others);
-        carried.insert(listed.name.clone(), there);
-        vlans = vlans.union(&of_ours);
+        let members = members.get(&uuid).map(Vec::as_slice).unwrap_or_default();
+        observation.add(listed, there, &of_ours, members);
         if let Some(fault) = port_error(view, port).filter(|_| !listed.vlans.is_empty()) {
             faults.push(Rejection::permanent(Item::port(&listed.name), fault));
-        } else if !of_ours.is_empty() {
-            ports.insert(listed.name.clone(), of_ours);
+            observation.forwards_nothing(listed);
         }
     }
-    // A VLAN without a listed port needs no configuration.
-    let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-    vlans.extend(desired.vlans.iter().map(|vlan| vlan.vid).filter(|vid| !on_ports.contains(*vid)));
-    (Applied::Fabric { vlans, ports, carried, closed: None, before: BTreeMap::new() }, faults)
+    (observation.applied(desired), faults)
 }
 
 /// Why a port forwards nothing: Open vSwitch could open none of its interfaces. The mirror updates when it

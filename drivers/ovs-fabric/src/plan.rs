@@ -18,6 +18,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_fabric_driver::desired::vlans_of;
+use eno_fabric_driver::report::{DRIFT, reject_ports, reject_vlan};
 use eno_ovsdb::{Uuid, write_ranges};
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet};
 
@@ -125,7 +127,7 @@ fn pass(view: &View, desired: &FabricDesired, skipped: &SkippedPorts, ours: &Cla
         };
         let change = match skipped.get(&port.name) {
             Some(reason) => {
-                planner.refuse(|_| reason.clone());
+                planner.refuse(reason);
                 None
             }
             None => planner.plan(),
@@ -196,7 +198,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&mut self) -> Option<PortChange> {
-        self.keep = self.members.iter().fold(VlanSet::EMPTY, |all, member| all.union(&member.vlans));
+        self.keep = vlans_of(self.members.iter().copied());
         let mut want = self.keep.clone();
         if self.ownership.conflict.is_some() {
             // VLANs with our record may be the other cluster's.
@@ -224,9 +226,9 @@ impl Planner<'_> {
             Mode::Trunk { native } => self.trunk(native, want),
             Mode::Other(mode) => {
                 let name = &self.port.name;
-                self.refuse(|_| {
-                    format!("the vlan_mode of port {name} is {mode}, which carries no VLANs of ours")
-                });
+                self.refuse(&format!(
+                    "the vlan_mode of port {name} is {mode}, which carries no VLANs of ours"
+                ));
                 None
             }
         }
@@ -251,22 +253,18 @@ impl Planner<'_> {
         }
         let name = &self.port.name;
         if self.members.iter().all(|member| member.mode == PortMode::Keep) {
-            self.refuse(|_| {
-                format!(
-                    "{name} is an access port of VLAN {vlan}, which is not ours: set Mode: trunk on it in the \
-                     FabricDevice to make it a trunk"
-                )
-            });
+            self.refuse(&format!(
+                "{name} is an access port of VLAN {vlan}, which is not ours: set Mode: trunk on it in the \
+                 FabricDevice to make it a trunk"
+            ));
             return None;
         }
         if others.iter().any(|vlan| *vlan != CLOSED) {
             let list = write_ranges(&others);
-            self.refuse(|_| {
-                format!(
-                    "{name} is an access port that would carry VLANs {list} as a trunk, which are not ours: \
-                     remove them from its trunks"
-                )
-            });
+            self.refuse(&format!(
+                "{name} is an access port that would carry VLANs {list} as a trunk, which are not ours: \
+                 remove them from its trunks"
+            ));
             return None;
         }
         if record.before.is_some() && !self.record_loss(want) {
@@ -378,16 +376,12 @@ impl Planner<'_> {
         }
     }
 
-    fn refuse(&mut self, reason: impl Fn(&FabricPort) -> String) {
-        for member in self.members.iter().filter(|member| !member.vlans.is_empty()) {
-            self.plan.rejected.push(Rejection::permanent(Item::port(&member.name), reason(member)));
-        }
+    fn refuse(&mut self, reason: &str) {
+        self.plan.rejected.extend(reject_ports(self.members, reason));
     }
 
     fn refuse_vlan(&mut self, vlan: VlanId, reason: &str) {
-        for member in self.members.iter().filter(|member| member.vlans.contains(vlan)) {
-            self.plan.rejected.push(Rejection::permanent(Item::port_vlan(&member.name, vlan), reason));
-        }
+        self.plan.rejected.extend(reject_vlan(self.members, vlan, reason));
     }
 
     fn note_open_trunk(&mut self) {
@@ -447,7 +441,7 @@ pub fn drift(plan: &Plan, view: &View, was_verified: bool) -> Vec<Note> {
             what.push("what it remembers of this cluster was altered".to_owned());
         }
         let message = format!("port {} was changed by another hand: {}", port.name, what.join("; "));
-        notes.push(Note::new("Drift", Item::port(listed), message));
+        notes.push(Note::new(DRIFT, Item::port(listed), message));
     }
     notes.sort_by(|one, other| one.item.cmp(&other.item));
     notes

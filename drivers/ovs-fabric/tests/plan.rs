@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_conformance::fabrics;
 use eno_driver_ovs_fabric::ownership::VlanOwnership;
 use eno_driver_ovs_fabric::plan::{ModeChange, SkippedPorts, drift, plan};
 use eno_driver_ovs_fabric::record::CLOSED;
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
 use eno_ovsdb::write_ranges;
-use eno_schemas::{Device, Drift, FabricDesired, FabricPort, PortMode, VlanSet};
+use eno_schemas::{Device, Drift, FabricDesired, PortMode, VlanSet};
 
 const ROW: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -52,13 +53,9 @@ fn view(one: Port, other: Option<Port>) -> View {
 }
 
 fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
-    FabricDesired {
-        cluster: "c".into(),
-        cluster_uid: None,
-        device: Device::new("unix:/db.sock"),
-        vlans: vec![],
-        ports: vec![FabricPort { mode, ..FabricPort::new("p", vlans.parse().unwrap()) }],
-    }
+    let mut desired = fabrics::desired("c", Device::new("unix:/db.sock"), "", &[("p", vlans)]);
+    desired.ports[0].mode = mode;
+    desired
 }
 
 /// The port's planned list, mode and record; `None` when it is unchanged.

@@ -10,7 +10,7 @@ mod nats;
 mod world;
 
 use divan::{Bencher, counter::ItemsCount};
-use eno_core::spec::LeadsTo;
+use eno_core::kinds::LeadsTo;
 use eno_core::{Event, StreamEvent, Target};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
@@ -28,7 +28,7 @@ fn populated_world(size: u32) -> World {
         let point_name = if i < 4000 { "cp".to_owned() } else { format!("cp{}", i / 4000) };
         if i % 4000 == 0 && i > 0 {
             let mut point = connection_point(&point_name, None);
-            let Ok(eno_core::spec::Spec::ConnectionPoint(spec)) = &mut point.spec else { unreachable!() };
+            let Ok(eno_core::kinds::Spec::ConnectionPoint(spec)) = &mut point.spec else { unreachable!() };
             spec.interfaces.clear();
             spec.cnis.truncate(1);
             world.apply(point);
@@ -62,7 +62,7 @@ fn renumber(bencher: Bencher, size: u32) {
     let mut object = world.objects[&key].clone();
     bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
         object.generation += 1;
-        let Ok(eno_core::spec::Spec::Service(spec)) = &mut object.spec else { unreachable!() };
+        let Ok(eno_core::kinds::Spec::Service(spec)) = &mut object.spec else { unreachable!() };
         spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
         world.engine.handle(Event::Object(Box::new(object.clone())));
         world.reconcile().effects.len()

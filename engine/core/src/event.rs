@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eno_schemas::{Command, Generation, Phase, Report, Text};
 
-use crate::spec::{Invalid, Spec};
+use crate::kinds::{Invalid, Spec};
 use crate::{Key, Labels, Name, PodView, Status, Target};
 
 /// A transient error counts as stalled when it has stood for this long.
@@ -235,7 +235,7 @@ pub enum Effect {
         /// The service's name, which is the bridge domain's.
         service: Name,
         /// Its content.
-        spec: Option<crate::spec::BridgeDomainSpec>,
+        spec: Option<crate::kinds::BridgeDomainSpec>,
     },
     /// Write, or (`None`) delete, the PodNetwork of a pod, which is called as the pod and owned by it.
     PodNetwork {

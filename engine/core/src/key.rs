@@ -1,83 +1,9 @@
 //! Names of objects and targets.
 
 use std::fmt;
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-/// A name, shared by all that refer to it.
-pub type Name = Arc<str>;
-
-/// The kinds of custom resources, in the order in which they are evaluated: a kind comes after those that it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    /// A route into a pod.
-    Route,
-    /// A subnet.
-    Subnet,
-    /// A set of nodes.
-    NodePool,
-    /// A network outside the fabric.
-    PhysicalNetwork,
-    /// A switch.
-    FabricDevice,
-    /// Where pods connect.
-    ConnectionPoint,
-    /// An L2 network.
-    L2Service,
-    /// A VLAN on connection points.
-    L2BridgeDomain,
-    /// A service at a connection point.
-    L2ServiceAttachment,
-    /// A bridge of pods (`podnetwork.opdev.io`).
-    Bridge,
-    /// Interfaces of the pods with a label (`podnetwork.opdev.io`).
-    PodNetworkConfig,
-    /// Interfaces of the pods with a label (`podconfig.opdev.io`).
-    PodConfig,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Route,
-        Self::Subnet,
-        Self::NodePool,
-        Self::PhysicalNetwork,
-        Self::FabricDevice,
-        Self::ConnectionPoint,
-        Self::L2Service,
-        Self::L2BridgeDomain,
-        Self::L2ServiceAttachment,
-        Self::Bridge,
-        Self::PodNetworkConfig,
-        Self::PodConfig,
-    ];
-
-    /// As the manifest spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Route => "Route",
-            Self::Subnet => "Subnet",
-            Self::NodePool => "NodePool",
-            Self::PhysicalNetwork => "PhysicalNetwork",
-            Self::FabricDevice => "FabricDevice",
-            Self::ConnectionPoint => "ConnectionPoint",
-            Self::L2Service => "L2Service",
-            Self::L2BridgeDomain => "L2BridgeDomain",
-            Self::L2ServiceAttachment => "L2ServiceAttachment",
-            Self::Bridge => "Bridge",
-            Self::PodNetworkConfig => "PodNetworkConfig",
-            Self::PodConfig => "PodConfig",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::kinds::{Kind, Named, Spec};
+use crate::name::Name;
 
 /// One custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,26 +28,29 @@ impl Key {
     }
 
     /// Parses a network's key as written by [`Display`](fmt::Display).
-    pub(crate) fn of_network(text: &str) -> Option<Self> {
+    pub fn of_network(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once('/')?;
-        let kind =
-            [Kind::L2Service, Kind::L2BridgeDomain].into_iter().find(|known| known.as_str() == kind)?;
+        let kind = Kind::of_name(kind).filter(|kind| kind.has_vlan())?;
         Some(Self::cluster(kind, &name.into()))
-    }
-
-    /// True for the kinds that have a VLAN.
-    pub(crate) fn is_network(&self) -> bool {
-        matches!(self.kind, Kind::L2Service | Kind::L2BridgeDomain)
-    }
-
-    /// True for the kinds that use networks at connection points.
-    pub(crate) fn uses_networks(&self) -> bool {
-        matches!(self.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
     }
 
     /// The namespace, if it has one.
     pub fn namespace(&self) -> Option<&str> {
         (!self.namespace.is_empty()).then_some(&*self.namespace)
+    }
+}
+
+impl From<Named<'_>> for Key {
+    /// Objects name cluster-scoped ones only.
+    fn from(named: Named<'_>) -> Self {
+        Self::cluster(named.kind, named.name)
+    }
+}
+
+impl Spec {
+    /// The objects that it names, in the order of its fields. Links between FabricDevices are not included.
+    pub fn references(&self) -> Vec<Key> {
+        self.named().into_iter().map(Key::from).collect()
     }
 }
 
@@ -153,9 +82,4 @@ impl fmt::Display for Target {
             Self::Nad(namespace, name) => write!(f, "{namespace}/{name}"),
         }
     }
-}
-
-/// The first of some things, and how many more there are.
-pub(crate) fn and_more(first: &str, count: usize) -> String {
-    if count > 1 { format!("{first} and {} more", count - 1) } else { first.into() }
 }

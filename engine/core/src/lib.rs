@@ -4,7 +4,7 @@
 //!
 //! A module depends only on modules before it in this list, which a test reads:
 //!
-//! 1. `key`, `selector`, `spec`, `status`: names, and the specs and statuses of objects as values.
+//! 1. `name`, `selector`, `kinds`, `key`, `status`: names, the kinds, and the specs and statuses of objects as values.
 //! 2. `event`, `work`: events in, effects out, and what the parts request of each other.
 //! 3. `store`: the objects.
 //! 4. `vlan`, `fabric`: who holds which VLAN ID, and the switches.
@@ -19,13 +19,14 @@ mod evaluate;
 mod event;
 mod fabric;
 mod key;
+pub mod kinds;
 mod nad;
+mod name;
 mod node;
 mod observer;
 mod pods;
 mod schedule;
 mod selector;
-pub mod spec;
 mod status;
 mod store;
 mod validate;
@@ -37,13 +38,14 @@ pub use event::{
     About, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
     Workload,
 };
-pub use key::{Key, Kind, Name, Target};
+pub use key::{Key, Target};
+pub use kinds::{Kind, compat};
+pub use name::Name;
 pub use observer::{Answers, Observed, Observer, Reported};
 pub use schedule::{
     DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
-pub use spec::compat;
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};

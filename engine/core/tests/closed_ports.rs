@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_core::spec::LeadsTo;
+use eno_core::kinds::LeadsTo;
 use eno_schemas::{Command, Desired, Outcome, Phase, PortBefore};
 
 use crate::fixtures::{

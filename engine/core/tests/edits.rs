@@ -1,7 +1,7 @@
 //! Copies of objects with a changed spec, by kind.
 
 use eno_core::Object;
-use eno_core::spec::{
+use eno_core::kinds::{
     AttachmentSpec, ConnectionPointSpec, DeviceSpec, PodLinksSpec, ServiceSpec, Spec, SubnetSpec,
 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::spec::{LeadsTo, Plugin, SupportedCni};
+use eno_core::kinds::{LeadsTo, Plugin, SupportedCni};
 use eno_core::{Event, Key, Kind, Labels, Object, Target};
 use eno_schemas::{
     Applied, Desired, FabricDesired, InterfaceType, Item, Outcome, Phase, PortBefore, Rejection, VlanId,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::spec::{LeadsTo, Spec};
+use eno_core::kinds::{LeadsTo, Spec};
 use eno_core::{Key, Kind, Name, Status, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;

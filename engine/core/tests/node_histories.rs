@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use ipnet::IpNet;

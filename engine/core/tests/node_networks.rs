@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_core::spec::{Plugin, SupportedCni};
+use eno_core::kinds::{Plugin, SupportedCni};
 use eno_core::{Event, Key, Kind, Name, Object, Status};
 use eno_schemas::{Cni, Failure, HostNetwork, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink};
 

@@ -1,6 +1,6 @@
 //! Lifecycles of objects, from creation to deletion.
 
-use eno_core::spec::{Invalid, Plugin};
+use eno_core::kinds::{Invalid, Plugin};
 use eno_core::{Key, Kind, Object, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase};
 

@@ -1,6 +1,6 @@
 //! Links and addresses of running pods by PodConfig, PodNetworkConfig and Bridge.
 
-use eno_core::spec::PrimarySpec;
+use eno_core::kinds::PrimarySpec;
 use eno_core::{ConditionReason, Event, Key, Kind};
 use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
-use eno_core::spec::{LeadsTo, Plugin};
+use eno_core::kinds::{LeadsTo, Plugin};
 use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::Phase;
 use serde_json::json;

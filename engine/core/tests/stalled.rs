@@ -1,6 +1,6 @@
 //! The condition Stalled and the reasons of the condition Ready.
 
-use eno_core::spec::{Cause, Invalid};
+use eno_core::kinds::{Cause, Invalid};
 use eno_core::{ConditionReason, Event, Key, Kind, Name};
 use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanType};
 use serde_json::json;
@@ -37,7 +37,7 @@ fn invalid_spec_is_stalled_immediately() {
     let unreadable = Err(Invalid::new("Address", "no address"));
     let unreadable = eno_core::Object { spec: unreadable, ..subnet("sn", "10.0.0.0/24") };
     let mut cases = vec![unreadable];
-    let attach = |name: &str, services: &[&str], change: fn(&mut eno_core::spec::AttachmentSpec)| {
+    let attach = |name: &str, services: &[&str], change: fn(&mut eno_core::kinds::AttachmentSpec)| {
         edit_attachment(&attachment(name, services, "cp"), change)
     };
     cases.push(attach("two", &["s", "t"], |spec| spec.vlan_type = VlanType::Access));

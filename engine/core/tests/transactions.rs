@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eno_core::Key;
-use eno_core::spec::LeadsTo;
+use eno_core::kinds::LeadsTo;
 use eno_schemas::{Phase, VlanId};
 
 use crate::fixtures::{switch, to_device, to_node};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and t are attachments of those names")]
 
-use eno_core::spec::{AttachmentSpec, Plugin};
+use eno_core::kinds::{AttachmentSpec, Plugin};
 use eno_core::{Event, Key, Kind, Labels, Name, Object, Selector};
 use eno_schemas::{InterfaceType, Phase, VlanType};
 use proptest::prelude::*;

@@ -4,8 +4,11 @@ use std::sync::LazyLock;
 
 use eno_core::{Key, Kind};
 use eno_nbi_crds as crds;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, GetParams, Patch, PatchParams, Request, ValidationDirective};
+use kube::api::{ApiResource, GetParams, GroupVersionKind, Patch, PatchParams, Request, ValidationDirective};
 use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,49 +17,65 @@ use tracing::debug;
 /// The field manager of everything that the engine writes to Kubernetes.
 pub const MANAGER: &str = "eno-engine";
 
-static RESOURCES: LazyLock<Vec<ApiResource>> = LazyLock::new(|| Kind::ALL.into_iter().map(make).collect());
+/// What the CustomResourceDefinition of a kind says.
+struct Definition {
+    resource: ApiResource,
+    names: CustomResourceDefinitionNames,
+    is_namespaced: bool,
+    finalizer: String,
+}
 
-fn make(kind: Kind) -> ApiResource {
-    match kind {
-        Kind::Route => ApiResource::erase::<crds::Route>(&()),
-        Kind::Subnet => ApiResource::erase::<crds::Subnet>(&()),
-        Kind::NodePool => ApiResource::erase::<crds::NodePool>(&()),
-        Kind::PhysicalNetwork => ApiResource::erase::<crds::PhysicalNetwork>(&()),
-        Kind::FabricDevice => ApiResource::erase::<crds::FabricDevice>(&()),
-        Kind::ConnectionPoint => ApiResource::erase::<crds::ConnectionPoint>(&()),
-        Kind::L2Service => ApiResource::erase::<crds::L2Service>(&()),
-        Kind::L2BridgeDomain => ApiResource::erase::<crds::L2BridgeDomain>(&()),
-        Kind::L2ServiceAttachment => ApiResource::erase::<crds::L2ServiceAttachment>(&()),
-        Kind::Bridge => ApiResource::erase::<crds::Bridge>(&()),
-        Kind::PodNetworkConfig => ApiResource::erase::<crds::PodNetworkConfig>(&()),
-        Kind::PodConfig => ApiResource::erase::<crds::PodConfig>(&()),
+/// The definition of each kind, in the order of [`Kind::ALL`].
+static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+    let crds = crds::crds();
+    let of = |kind: Kind| crds.iter().find(|crd| crd.spec.names.kind == kind.as_str()).cloned();
+    Kind::ALL.into_iter().map(|kind| Definition::new(of(kind).unwrap_or_default())).collect()
+});
+
+impl Definition {
+    fn new(crd: CustomResourceDefinition) -> Self {
+        let finalizer = crds::finalizer(&crd);
+        let CustomResourceDefinitionSpec { group, names, scope, versions, .. } = crd.spec;
+        let version = versions.into_iter().next().unwrap_or_default().name;
+        let kind = GroupVersionKind { group, version, kind: names.kind.clone() };
+        let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
+        Self { resource, is_namespaced: scope == "Namespaced", finalizer, names }
     }
+}
+
+fn definition(kind: Kind) -> &'static Definition {
+    &DEFINITIONS[kind as usize]
 }
 
 /// The resource of a kind.
 pub fn resource(kind: Kind) -> ApiResource {
-    let index = Kind::ALL.iter().position(|one| *one == kind);
-    index.and_then(|index| RESOURCES.get(index)).cloned().unwrap_or_else(|| make(kind))
+    definition(kind).resource.clone()
 }
 
-/// The kind of this name.
-pub fn kind(name: &str) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
+/// True for namespaced kinds.
+pub fn is_namespaced(kind: Kind) -> bool {
+    definition(kind).is_namespaced
+}
+
+/// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.
+pub fn kind(text: &str) -> Option<Kind> {
+    let text = text.to_ascii_lowercase();
+    Kind::ALL.into_iter().find(|kind| {
+        let CustomResourceDefinitionNames { plural, short_names, .. } = &definition(*kind).names;
+        kind.as_str().to_ascii_lowercase() == text
+            || *plural == text
+            || short_names.as_ref().is_some_and(|names| names.contains(&text))
+    })
 }
 
 /// `apiVersion` of a kind.
-pub fn api_version(kind: Kind) -> String {
-    resource(kind).api_version
+pub fn api_version(kind: Kind) -> &'static str {
+    &definition(kind).resource.api_version
 }
 
 /// The operator's finalizer on objects of a kind.
 pub fn finalizer(kind: Kind) -> &'static str {
-    match kind {
-        Kind::PodConfig => crds::PODCONFIG_FINALIZER,
-        Kind::PodNetworkConfig => crds::PODNETWORKCONFIG_FINALIZER,
-        Kind::Bridge => crds::BRIDGE_FINALIZER,
-        _ => crds::FINALIZER,
-    }
+    &definition(kind).finalizer
 }
 
 /// The start of a server-side apply body. With the uid, the patch neither creates a deleted object nor changes another
@@ -122,18 +141,7 @@ impl WriteError {
     }
 }
 
-/// Patches an object or, with `subresource`, a part of it.
-pub async fn patch<P: Serialize + std::fmt::Debug>(
-    client: &Client,
-    operation: &'static str,
-    key: &Key,
-    subresource: Option<&str>,
-    patch: &Patch<P>,
-) -> Result<Written, WriteError> {
-    patch_as(client, MANAGER, operation, key, subresource, patch).await
-}
-
-/// The same as another field manager.
+/// Patches an object or, with `subresource`, a part of it, as this field manager.
 pub async fn patch_as<P: Serialize + std::fmt::Debug>(
     client: &Client,
     manager: &'static str,
@@ -182,4 +190,49 @@ pub async fn may_exist(client: &Client, key: &Key) -> bool {
 pub fn is_uid_mismatch(status: &kube::core::Status) -> bool {
     status.code == 409
         && (status.message.contains("uid mismatch") || status.message.contains("UID in precondition"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The fields that hold the name of an object of another API.
+    const OTHERS: [&str; 4] =
+        ["CallbackSecret.Name", "Credentials.SecretName", "Ports[].Node", "sampleDeployment.name"];
+
+    /// The fields below a schema that hold the name of an object.
+    fn names(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+        if schema["x-kubernetes-validations"].to_string().contains("the name of an object") {
+            found.insert(path.trim_start_matches('.').trim_end_matches("[]").to_owned());
+        }
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            names(field, &format!("{path}.{name}"), found);
+        }
+        if let Some(items) = schema.get("items") {
+            names(items, &format!("{path}[]"), found);
+        }
+    }
+
+    #[test]
+    fn every_kind_has_its_definition_and_names_its_references() {
+        let crds = crds::crds();
+        for kind in Kind::ALL {
+            let crd = crds.iter().find(|crd| crd.spec.names.kind == kind.as_str());
+            let crd = json!(crd.unwrap_or_else(|| panic!("crds() of nbi-crds lacks {kind}")));
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            let mut found = BTreeSet::new();
+            names(schema, "", &mut found);
+            found.retain(|field| !OTHERS.contains(&field.as_str()));
+            let listed = kind.reference_fields().into_iter().map(|(field, _)| field.to_owned());
+            assert_eq!(
+                listed.collect::<BTreeSet<_>>(),
+                found,
+                "kinds/ of the core, and the schema of {kind}"
+            );
+        }
+        assert_eq!(kind("L2SA"), Some(Kind::L2ServiceAttachment));
+        assert_eq!(finalizer(Kind::PodConfig), "podconfig.finalizers.opdev.io");
+    }
 }

@@ -128,87 +128,76 @@ pub struct Metrics {
 }
 
 impl Default for Metrics {
-    /// Metrics that nobody reads.
     fn default() -> Self {
         Self::new(&mut Registry::default())
     }
 }
 
-/// A metric of a registry.
-fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register(name, help, metric.clone());
-    metric
-}
-
-fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    registered(registry, name, help, M::default())
-}
-
 impl Metrics {
-    /// The metrics `eno_engine_…` of a registry.
+    /// Metrics that are registered under `eno_engine_…`.
     pub fn new(registry: &mut Registry) -> Self {
         let all = registry.sub_registry_with_prefix("eno_engine");
         Self {
-            drift: new(all, "drift", "Differences found on switches in what is ours"),
-            leading: new(all, "leading", "1 while this process leads"),
-            objects: new(all, "objects", "Custom resources by kind and phase"),
-            oldest: new(
+            drift: added(all, "drift", "Differences found on switches in what is ours"),
+            leading: added(all, "leading", "1 while this process leads"),
+            objects: added(all, "objects", "Custom resources by kind and phase"),
+            oldest: added(
                 all,
                 "phase_oldest_timestamp_seconds",
                 "Earliest time at which an object in this phase stopped being ready",
             ),
-            device_up: new(all, "device_up", "1 while the switch answers"),
-            device_drift: new(all, "device_drift", "1 while the switch differs from what ENO wants"),
-            drivers: new(all, "drivers", "Live processes of each driver"),
-            clock_skew: new(
+            device_up: added(all, "device_up", "1 while the switch answers"),
+            device_drift: added(all, "device_drift", "1 while the switch differs from what ENO wants"),
+            drivers: added(all, "drivers", "Live processes of each driver"),
+            clock_skew: added(
                 all,
                 "driver_clock_skew_seconds",
                 "Largest difference of a driver's clock from the engine's; negative: behind",
             ),
-            nodes: new(all, "nodes", "Nodes that should have an agent"),
-            stream_bytes: new(all, "stream_bytes", "Size of a stream of NATS"),
-            stream_limits: new(all, "stream_limit_bytes", "Maximum size of the stream; 0: none"),
-            stream_fill: new(
+            nodes: added(all, "nodes", "Nodes that should have an agent"),
+            stream_bytes: added(all, "stream_bytes", "Size of a stream of NATS"),
+            stream_limits: added(all, "stream_limit_bytes", "Maximum size of the stream; 0: none"),
+            stream_fill: added(
                 all,
                 "stream_fill_ratio",
                 "Used part of the stream's limits of bytes and messages",
             ),
-            transitions: new(all, "transitions", "Transitions written to the outbox"),
-            effects: new(all, "effects", "What the core asked for"),
-            writes: new(all, "kube_writes", "Writes to the API server by what and result"),
-            publish_waiting: new(all, "publish_waiting", "Targets with an unpublished change"),
-            publish_outstanding: new(all, "publish_outstanding", "Targets whose driver has not answered"),
-            commands: new(all, "commands", "Commands by what became of them"),
-            transactions: new(all, "transactions", "Transactions of switches by outcome"),
-            transaction_seconds: registered(
+            transitions: added(all, "transitions", "Transitions written to the outbox"),
+            effects: added(all, "effects", "What the core asked for"),
+            writes: added(all, "kube_writes", "Writes to the API server by what and result"),
+            publish_waiting: added(all, "publish_waiting", "Targets with an unpublished change"),
+            publish_outstanding: added(all, "publish_outstanding", "Targets whose driver has not answered"),
+            commands: added(all, "commands", "Commands by what became of them"),
+            transactions: added(all, "transactions", "Transactions of switches by outcome"),
+            transaction_seconds: added_as(
                 all,
                 "transaction_seconds",
                 "Time from the opening of a transaction to its decision",
                 Histogram::new(exponential_buckets(0.01, 2.0, 13)),
             ),
-            transaction_participants: registered(
+            transaction_participants: added_as(
                 all,
                 "transaction_participants",
                 "Switches that took part in a transaction",
                 Histogram::new(exponential_buckets(2.0, 2.0, 9)),
             ),
-            outbox_lag: new(all, "outbox_lag", "Transitions not yet in the outbox"),
-            callbacks: new(all, "callbacks", "Callbacks by what became of them"),
-            callbacks_pending: new(all, "callbacks_pending", "Callbacks not yet delivered"),
-            callbacks_failing: new(all, "callbacks_failing", "Objects whose last callback was not taken"),
-            settle: registered(
+            outbox_lag: added(all, "outbox_lag", "Transitions not yet in the outbox"),
+            callbacks: added(all, "callbacks", "Callbacks by what became of them"),
+            callbacks_pending: added(all, "callbacks_pending", "Callbacks not yet delivered"),
+            callbacks_failing: added(all, "callbacks_failing", "Objects whose last callback was not taken"),
+            settle: added_as(
                 all,
                 "settle_seconds",
                 "Time to work out what follows from a batch",
                 Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
             ),
-            mailbox: new(all, "mailbox", "Events not yet worked out"),
-            node_logins: new(all, "node_logins", "Logins of agents to NATS by outcome"),
-            malformed: new(all, "malformed", "Messages that could not be read"),
-            watch_errors: new(all, "watch_errors", "Watches that broke off"),
-            kind_absent: new(all, "kind_absent", "1 while the API server does not know the kind"),
-            synced: new(all, "synced_timestamp_seconds", "When the engine was last in step"),
-            catch_up: new(
+            mailbox: added(all, "mailbox", "Events not yet worked out"),
+            node_logins: added(all, "node_logins", "Logins of agents to NATS by outcome"),
+            malformed: added(all, "malformed", "Messages that could not be read"),
+            watch_errors: added(all, "watch_errors", "Watches that broke off"),
+            kind_absent: added(all, "kind_absent", "1 while the API server does not know the kind"),
+            synced: added(all, "synced_timestamp_seconds", "When the engine was last in step"),
+            catch_up: added(
                 all,
                 "catch_up_seconds",
                 "Time from taking the lead until nothing was left to publish; 0: not yet",
@@ -382,12 +371,15 @@ impl Metrics {
 }
 
 fn phase_name(phase: Option<Phase>) -> &'static str {
-    match phase {
-        None => "none",
-        Some(Phase::Pending) => "pending",
-        Some(Phase::Ready) => "ready",
-        Some(Phase::Error) => "error",
-        Some(Phase::Terminating) => "terminating",
-        Some(Phase::Deleted) => "deleted",
-    }
+    phase.map_or("none", Phase::as_str)
+}
+
+/// A new metric of this name.
+fn added<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    added_as(registry, name, help, M::default())
+}
+
+fn added_as<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }

@@ -14,28 +14,6 @@ use anyhow::{Context as _, ensure};
 use crate::{Config, Image, LayerBuilder, PackError};
 pub use components::{Component, bill_of_materials, licences};
 
-/// The programs of the image `eno`, the entrypoint first.
-pub const PROGRAMS: [&str; 7] = [
-    "eno",
-    "eno-driver-netconf",
-    "eno-driver-ovs-fabric",
-    "eno-driver-neutron",
-    "eno-driver-nad",
-    "eno-driver-node",
-    "eno-cri-resolver",
-];
-
-/// The packages of [`PROGRAMS`].
-const PACKAGES: [&str; 7] = [
-    "eno",
-    "eno-driver-netconf",
-    "eno-driver-ovs-fabric",
-    "eno-driver-neutron",
-    "eno-driver-nad",
-    "eno-driver-node",
-    "eno-cri",
-];
-
 /// Directory of the programs in an image.
 pub const BIN: &str = "usr/local/bin";
 
@@ -66,10 +44,11 @@ pub struct Release {
 
 /// Builds the image `eno` from statically linked programs in a directory, and the workspace they were built from.
 pub fn eno(programs: &Path, workspace: &Path, about: &About) -> anyhow::Result<Release> {
-    let mut components = cargo::components(workspace, &about.target, &PACKAGES)?;
+    let packages: Vec<&str> = eno_parts::programs().map(|program| program.package).collect();
+    let mut components = cargo::components(workspace, &about.target, &packages)?;
     components.extend(npm::components(workspace)?);
     let mut layer = LayerBuilder::default();
-    for name in PROGRAMS {
+    for name in eno_parts::programs().map(|program| program.binary) {
         let program = programs.join(name);
         ensure!(is_static(&program)?, "{} is not statically linked", program.display());
         layer.copy(&format!("{BIN}/{name}"), &program)?;

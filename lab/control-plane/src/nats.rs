@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use eno_parts::Part;
+
 use crate::directory::{DirectoryError, write_private};
 
 /// The authorization of `deploy/nats`. It refers to public keys by the environment variables of
@@ -16,16 +18,8 @@ pub const LIMITS: &str = "max_payload: 2MB\njetstream { max_file_store: 4GB }\n"
 /// A user of [`AUTHORIZATION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NatsUser {
-    /// The engine.
-    Engine,
-    /// The driver `netconf`.
-    DriverNetconf,
-    /// The driver `ovs-fabric`.
-    DriverOvsFabric,
-    /// The driver `neutron`.
-    DriverNeutron,
-    /// The driver `nad`.
-    DriverNad,
+    /// A part that logs in with a key.
+    Part(&'static Part),
     /// Read access for operators, through `eno`.
     Inspect,
     /// All rights, for repairs.
@@ -33,25 +27,26 @@ pub enum NatsUser {
 }
 
 impl NatsUser {
+    /// The engine.
+    pub const ENGINE: Self = Self::Part(eno_parts::ENGINE);
+
     /// All users.
-    pub const ALL: [Self; 7] = [
-        Self::Engine,
-        Self::DriverNetconf,
-        Self::DriverOvsFabric,
-        Self::DriverNeutron,
-        Self::DriverNad,
-        Self::Inspect,
-        Self::Admin,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        eno_parts::nats_users().map(Self::Part).chain([Self::Inspect, Self::Admin])
+    }
+
+    /// The driver that logs in with its key.
+    pub const fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::Part(part) => part.driver,
+            Self::Inspect | Self::Admin => None,
+        }
+    }
 
     /// The name of its keys in the Secret `eno-nats`, without `.seed` and `.pub`.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Engine => "engine",
-            Self::DriverNetconf => "driver-netconf",
-            Self::DriverOvsFabric => "driver-ovs-fabric",
-            Self::DriverNeutron => "driver-neutron",
-            Self::DriverNad => "driver-nad",
+            Self::Part(part) => part.name,
             Self::Inspect => "inspect",
             Self::Admin => "admin",
         }
@@ -72,7 +67,7 @@ pub enum NatsKey {
 impl NatsKey {
     /// All keys.
     pub fn all() -> impl Iterator<Item = Self> {
-        NatsUser::ALL.into_iter().map(Self::User).chain([Self::Issuer, Self::Answerer])
+        NatsUser::all().map(Self::User).chain([Self::Issuer, Self::Answerer])
     }
 
     /// Its name in the Secret `eno-nats`, without `.seed` and `.pub`.
@@ -86,7 +81,7 @@ impl NatsKey {
 
     /// The environment variable with its public key, for nats-server.
     pub fn variable(self) -> String {
-        format!("{}_NKEY", self.name().replace('-', "_").to_uppercase())
+        eno_parts::nats_variable(self.name())
     }
 
     /// The seed and the public key of a new pair.
@@ -177,7 +172,7 @@ mod tests {
             let count = if matches!(key, NatsKey::User(_)) { 2 } else { 1 };
             assert_eq!(AUTHORIZATION.matches(&variable).count(), count, "{variable}");
         }
-        assert_eq!(AUTHORIZATION.matches("nkey:").count(), NatsUser::ALL.len());
+        assert_eq!(AUTHORIZATION.matches("nkey:").count(), NatsUser::all().count());
     }
 
     #[test]

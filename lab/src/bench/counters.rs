@@ -73,26 +73,21 @@ pub(super) async fn transactions(
     Ok(all)
 }
 
-/// The operator's processes and the other parts that share the machine's cores.
-const PARTS: [&str; 10] = [
-    "kube-apiserver",
-    "etcd",
-    "kube-controller-manager",
-    "nats-server",
-    "engine",
-    "driver-nad",
-    "driver-netconf",
-    "driver-ovs-fabric",
-    "driver-neutron",
-    "simulator",
-];
+/// The operator's processes.
+fn own() -> impl Iterator<Item = &'static str> {
+    eno_parts::ALL.into_iter().filter(|part| part.sandbox).map(|part| part.name)
+}
+
+/// The other parts that share the machine's cores.
+const OTHERS: [&str; 5] = ["kube-apiserver", "etcd", "kube-controller-manager", NATS_SERVER, "simulator"];
+const NATS_SERVER: &str = "nats-server";
 
 /// Seconds on CPUs, by part; `client` is this process.
 pub(super) type Cpu = BTreeMap<String, f64>;
 
 /// The CPU time of each part so far.
 pub(super) fn cpu(sandbox: &Sandbox) -> anyhow::Result<Cpu> {
-    let running = PARTS.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
+    let running = own().chain(OTHERS).filter_map(|part| Some((part, sandbox.pid(part)?)));
     let all = running.chain([("client", std::process::id())]);
     all.map(|(part, pid)| Ok((part.to_owned(), usage::cpu_seconds(pid)?))).collect()
 }
@@ -108,13 +103,10 @@ pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
         .collect()
 }
 
-/// The parts whose memory limits in `deploy/` come from this benchmark.
-const LIMITED: [&str; 6] =
-    ["nats-server", "engine", "driver-nad", "driver-netconf", "driver-ovs-fabric", "driver-neutron"];
-
-/// The largest resident memory of each part since its start, in MiB.
+/// The largest resident memory since its start, in MiB, of each part whose memory limit in `deploy/` comes from this
+/// benchmark.
 pub(super) fn peak_memory_mib(sandbox: &Sandbox) -> anyhow::Result<BTreeMap<String, u64>> {
-    let running = LIMITED.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
+    let running = own().chain([NATS_SERVER]).filter_map(|part| Some((part, sandbox.pid(part)?)));
     running.map(|(part, pid)| Ok((part.to_owned(), usage::peak_kib(pid)? / 1024))).collect()
 }
 

@@ -19,7 +19,7 @@ use eno_simulator::Topology;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
-use crate::sandbox::{Role, Sandbox, SandboxOptions};
+use crate::sandbox::{Sandbox, SandboxOptions};
 use crate::switch;
 use counters::Writes;
 use eno::apply::apply_all;
@@ -183,8 +183,8 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
     let mut our_writes = counters::since(&counters::writes(&client).await?, &before);
     remove_creates(&mut our_writes, services, args.size);
     let transactions = after(counters::transactions(&http, sandbox).await?, &transactions);
-    let engine_memory = counters::resident_kib(sandbox, Role::Engine.name())?;
-    let driver_memory = counters::resident_kib(sandbox, Role::DriverNetconf.name())?;
+    let engine_memory = counters::resident_kib(sandbox, eno_parts::ENGINE.name)?;
+    let driver_memory = counters::resident_kib(sandbox, eno_parts::DRIVER_NETCONF.name)?;
 
     let before = until_quiet(&client).await?;
     // The benchmark measures the writes of this idle time.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::counters;
 use crate::engine_metrics::{self, CAUGHT_UP, pending_work};
-use crate::sandbox::{Role, Sandbox};
+use crate::sandbox::Sandbox;
 
 /// Interval of polls of the engine's metrics.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ pub(super) async fn measure(
     http: &reqwest::Client,
     client: &Client,
 ) -> anyhow::Result<Restart> {
-    let engine = Role::Engine.name();
+    let engine = eno_parts::ENGINE.name;
     let before = super::until_quiet(client).await?;
     sandbox.stop_child(engine).await?;
     let started = Instant::now();

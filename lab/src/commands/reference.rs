@@ -7,8 +7,6 @@ use eno::programs;
 
 use super::Lab;
 
-/// The drivers whose help belongs to the reference.
-const DRIVERS: [&str; 5] = ["netconf", "ovs-fabric", "neutron", "nad", "node"];
 /// The width of the help in columns.
 const WIDTH: usize = 100;
 
@@ -25,7 +23,7 @@ pub(super) fn markdown() -> anyhow::Result<String> {
     for command in eno.get_subcommands_mut() {
         section(&mut page, command);
     }
-    for driver in DRIVERS {
+    for driver in eno_parts::drivers() {
         let mut command = programs::driver(driver)?;
         let output = command.arg("--help").env_clear().env("COLUMNS", WIDTH.to_string()).output();
         let output = output.with_context(|| format!("running driver {driver}"))?;

@@ -6,7 +6,6 @@ use std::process::Stdio;
 use eno_control_plane::SERVICE_NETWORK;
 use eno_control_plane::node::{CLUSTER_DOMAIN, DNS_ADDRESS, NodeImage, POD_NETWORK, ProgramsImage};
 use eno_control_plane::parts::{Part, Parts};
-use eno_image::release;
 use kube::api::DynamicObject;
 use nix::unistd::{Gid, Uid, chown};
 use serde_json::{Value, json};
@@ -40,7 +39,7 @@ pub(super) async fn images(options: &InCluster, parts: &Parts) -> Result<Vec<Nod
     let dns = of_program(DNS, vec![parts.get(Part::Coredns).await?]);
     let (eno, nats) = match &options.images {
         OperatorImages::Programs => {
-            let programs = release::PROGRAMS.map(programs::find_program).into_iter();
+            let programs = eno_parts::programs().map(|program| programs::find_program(program.binary));
             let programs = programs.collect::<Result<_, _>>()?;
             (of_program(ENO, programs), of_program(NATS, vec![parts.get(Part::NatsServer).await?]))
         }
@@ -55,7 +54,7 @@ pub(super) async fn images(options: &InCluster, parts: &Parts) -> Result<Vec<Nod
     let mut images = vec![dns, eno];
     if let Some(directory) = &options.earlier {
         // That version may lack programs which this one has.
-        let programs = release::PROGRAMS.map(|program| directory.join(program)).into_iter();
+        let programs = eno_parts::programs().map(|program| directory.join(program.binary));
         let programs = programs.filter(|program| program.is_file()).collect();
         images.extend([of_program(EARLIER_ENO, programs), nats.named(EARLIER_NATS)]);
     }

@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use eno_control_plane::node::Machine;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, pick_port};
+use eno_parts::Part;
 use eno_simulator::SwitchInfo;
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -45,7 +46,6 @@ use openstack::Hypervisor;
 use restarts::Restarts;
 use wait::Deadline;
 
-pub use children::Role;
 pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
@@ -210,7 +210,7 @@ impl Sandbox {
         step("FabricDevices applied, the operator is up");
         if self.options.engine {
             // A new engine has read nothing yet, and the statuses may be from an earlier run.
-            if let Ok(engine) = self.child(Role::Engine.name()) {
+            if let Ok(engine) = self.child(eno_parts::ENGINE.name) {
                 let url = format!("{}/metrics", engine.url());
                 wait::http(&self.http, "an engine in step with the cluster", &url, deadline, is_synced)
                     .await?;
@@ -342,9 +342,8 @@ impl Sandbox {
     }
 
     async fn start_operator(&self) -> Result<(), SandboxError> {
-        let roles = Role::ALL.into_iter().filter(|role| self.options.runs(*role));
-        for role in roles {
-            self.add(role, role.name()).await?;
+        for part in self.options.processes() {
+            self.add(part, part.name).await?;
         }
         Ok(())
     }
@@ -360,31 +359,31 @@ impl Sandbox {
         wait::http(&self.http, &what, &format!("{}/readyz", child.url()), deadline, |_| true).await
     }
 
-    /// Starts another process of a role, such as a standby engine, without waiting for its readiness.
-    pub async fn add(&self, role: Role, name: &str) -> Result<(), SandboxError> {
-        self.add_with(role, name, ProcessOverrides::default()).await
+    /// Starts another process of a part, such as a standby engine, without waiting for its readiness.
+    pub async fn add(&self, part: &'static Part, name: &str) -> Result<(), SandboxError> {
+        self.add_with(part, name, ProcessOverrides::default()).await
     }
 
     /// Like [`Self::add`], with other endpoints than the default ones.
     pub async fn add_with(
         &self,
-        role: Role,
+        part: &'static Part,
         name: &str,
         overrides: ProcessOverrides,
     ) -> Result<(), SandboxError> {
         let kubeconfig = match overrides.kubeconfig {
             Some(kubeconfig) => kubeconfig,
-            None => self.control_plane.kubeconfig_for(&role.user(), None)?,
+            None => self.control_plane.kubeconfig_for(&part.account.user(), None)?,
         };
         let port = pick_port().map_err(SandboxError::Port)?;
         let child = Child {
-            role,
+            part,
             name: name.to_owned(),
             listen: format!("127.0.0.1:{port}"),
             kubeconfig,
             nats_url: overrides.nats_url,
             cluster_id: (!overrides.no_cluster_id).then(|| self.options.cluster_id.clone()),
-            arguments: self.options.arguments(role),
+            arguments: self.options.arguments(part),
         };
         self.spawn(&child).await?;
         self.children().push(child);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
 
-use super::Role;
 use eno::programs::{self, ProgramError};
+use eno_parts::Part;
 
 /// Receives progress messages, one line each.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
@@ -147,23 +147,15 @@ impl SandboxOptions {
         self.has_agents() && self.agent_mode == AgentMode::Pods
     }
 
-    pub(super) fn runs(&self, role: Role) -> bool {
-        if self.in_cluster.is_some() {
-            return false;
-        }
-        match role {
-            Role::Engine => self.engine,
-            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNeutron | Role::DriverNad => {
-                self.drivers
-            }
-        }
+    /// The parts of the operator that are processes, in start order: the engine is the last.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &'static Part> {
+        let own = eno_parts::ALL.into_iter().filter(|part| part.sandbox && self.in_cluster.is_none());
+        let drivers = own.clone().filter(|part| self.drivers && part.driver.is_some());
+        drivers.chain(own.filter(|part| self.engine && part.driver.is_none()))
     }
 
-    pub(super) fn arguments(&self, role: Role) -> Vec<OsString> {
-        match role {
-            Role::Engine => self.engine_arguments.clone(),
-            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNeutron | Role::DriverNad => Vec::new(),
-        }
+    pub(super) fn arguments(&self, part: &Part) -> Vec<OsString> {
+        if part == eno_parts::ENGINE { self.engine_arguments.clone() } else { Vec::new() }
     }
 }
 

@@ -31,7 +31,7 @@ use eno_control_plane::parts::Parts;
 use tokio_util::sync::CancellationToken;
 
 use crate::receiver::Receiver;
-use crate::sandbox::{Role, Sandbox, SandboxOptions};
+use crate::sandbox::{Sandbox, SandboxOptions};
 use callback_log::CallbackLog;
 use fabric::Fabric;
 use inject::{DRIVERS, ENGINES, FaultInjector};
@@ -77,11 +77,13 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let started = async {
         let sandbox = Sandbox::start(options).await?;
         sandbox.admission_bound().await;
-        // Start the second instance of each role; the first one runs already.
-        for (role, name) in
-            [(Role::Engine, ENGINES[1]), (Role::DriverNetconf, DRIVERS[1]), (Role::DriverNad, DRIVERS[3])]
-        {
-            sandbox.add(role, name).await?;
+        // Start the second instance of each part; the first one runs already.
+        for (part, name) in [
+            (eno_parts::ENGINE, ENGINES[1]),
+            (eno_parts::DRIVER_NETCONF, DRIVERS[1]),
+            (eno_parts::DRIVER_NAD, DRIVERS[3]),
+        ] {
+            sandbox.add(part, name).await?;
         }
         anyhow::Ok(sandbox)
     };

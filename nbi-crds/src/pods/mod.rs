@@ -15,21 +15,6 @@ pub use pod_network::{PodInterface, PodNetwork, PodNetworkOwner, PodNetworkSpec,
 pub use pod_network_config::{AdditionalNetwork, PodNetworkConfig, PodNetworkConfigSpec, PrimaryInterface};
 pub use status::{ConfigPhase, Lease, PodConfiguration};
 
-/// The API group of PodConfig.
-pub const PODCONFIG_GROUP: &str = "podconfig.opdev.io";
-
-/// The API group of PodNetworkConfig and Bridge.
-pub const PODNETWORK_GROUP: &str = "podnetwork.opdev.io";
-
-/// The finalizer of PodConfig.
-pub const PODCONFIG_FINALIZER: &str = "podconfig.finalizers.opdev.io";
-
-/// The finalizer of PodNetworkConfig.
-pub const PODNETWORKCONFIG_FINALIZER: &str = "podnetworkconfig.finalizers.opdev.io";
-
-/// The finalizer of Bridge.
-pub const BRIDGE_FINALIZER: &str = "bridge.finalizers.opdev.io";
-
 /// The label whose value is the name of a PodConfig of the pod's namespace, which the pod gets.
 pub const PODCONFIG_LABEL: &str = "podconfig";
 

@@ -34,12 +34,13 @@ pub fn accepted() -> Vec<(String, Value)> {
 }
 
 /// Invalid specs by kind.
-fn refused() -> BTreeMap<String, Vec<Refused>> {
+pub fn refused() -> BTreeMap<String, Vec<Refused>> {
     serde_saphyr::from_str(include_str!("refused.yaml")).expect("YAML")
 }
 
+/// A spec that the API server refuses.
 #[derive(Deserialize)]
-struct Refused {
+pub struct Refused {
     spec: Value,
     /// The texts that the error must contain: the field and the remedy.
     error: [String; 2],

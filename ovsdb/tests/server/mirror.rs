@@ -145,7 +145,7 @@ async fn monitor_conditions_select_rows() {
     };
     client.transact(DB, &Transaction::new().with(insert("a", 1)).with(insert("b", 2))).await.unwrap();
     assert_eq!(mirror.read(rows), [row([("name", "a".into()), ("count", 1.into())])]);
-    let more = Operation::mutate("Thing", [], [Mutation::subtract("count", 1)]);
+    let more = Operation::mutate("Thing", [], [Mutation::add("count", -1)]);
     client.transact(DB, &Transaction::new().with(more)).await.unwrap();
     assert_eq!(mirror.read(rows), [row([("name", "b".into()), ("count", 1.into())])]);
 

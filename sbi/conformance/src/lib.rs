@@ -7,6 +7,7 @@
 
 pub mod checks;
 mod engine;
+pub mod fabrics;
 pub mod holding;
 pub mod hosted;
 mod nats_server;
@@ -14,12 +15,13 @@ pub mod ovs_database;
 pub mod program;
 mod running_host;
 mod shipped_memory;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use eno_schemas::{Desired, Device, FabricDesired, FabricVlan, Item, VlanId};
+use eno_schemas::{Desired, Device, Item, VlanSet};
 
 use eno_sbi::Driver;
 
@@ -28,6 +30,7 @@ pub use hosted::{DriverProcess, INSTANCE};
 pub use nats_server::NatsServer;
 pub use running_host::RunningHost;
 pub use shipped_memory::ShippedMemory;
+pub use wire::Wire;
 
 /// A driver and one target of it, created anew for each check.
 ///
@@ -136,12 +139,6 @@ fn all<R: DriverFixture>(fixture: &R) -> BTreeSet<usize> {
 
 /// The desired state of a switch with these VLANs.
 pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
-    let vlan = |vid| FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec!["L2Service/s".into()] };
-    Desired::Fabric(FabricDesired {
-        cluster: "c1".into(),
-        cluster_uid: None,
-        device: Device::new("127.0.0.1:830"),
-        vlans: vids.into_iter().map(vlan).collect(),
-        ports: Vec::new(),
-    })
+    let vlans: VlanSet = vids.into_iter().map(fabrics::vid).collect();
+    Desired::Fabric(fabrics::desired("c1", Device::new("127.0.0.1:830"), &vlans.to_string(), &[]))
 }

@@ -1,11 +1,12 @@
 //! A nats-server for one test.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use eno_control_plane::parts::{Part, Parts};
+use eno_control_plane::{NatsUser, nats_keys, pick_port};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -28,6 +29,10 @@ pub struct NatsServer {
     program: PathBuf,
     port: u16,
     data: TempDir,
+    configuration: PathBuf,
+    variables: Vec<(String, String)>,
+    /// As whom [`Self::connect`] logs in.
+    credentials: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -39,26 +44,56 @@ impl NatsServer {
 
     /// Starts a server whose streams have this space, such as `64MB`.
     pub async fn with_store(max_file_store: &str) -> Self {
-        let parts = Parts::from_env().expect("a cache for the parts");
-        let program = parts.get(Part::NatsServer).await.expect("a nats-server");
-        let port = eno_control_plane::pick_port().expect("a free port");
-        let data = TempDir::new().expect("a directory for its data");
+        let mut server = Self::new().await;
         let limits =
             format!("max_payload: {MAX_PAYLOAD}\njetstream {{ max_file_store: {max_file_store} }}\n");
-        std::fs::write(data.path().join(CONFIGURATION), limits).expect("its configuration is written");
-        let mut server = Self { program, port, data, child: None };
+        std::fs::write(&server.configuration, limits).expect("its configuration is written");
         server.restart().await;
         server
+    }
+
+    /// Starts a server with the configuration of `deploy/nats`: each user has a key, and his permissions.
+    pub async fn with_users() -> Self {
+        let mut server = Self::new().await;
+        let keys = nats_keys(server.data.path()).expect("keys").into_iter();
+        server.variables = keys.map(|(key, public)| (key.variable(), public)).collect();
+        let store = server.data.path().display().to_string();
+        let others = [("STORE_DIR", store), ("POD_NAME", "eno-nats-0".to_owned())];
+        server.variables.extend(others.map(|(name, value)| (name.to_owned(), value)));
+        server.configuration = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/nats.conf");
+        server.credentials = Some(server.seed_of(NatsUser::Admin));
+        server.restart().await;
+        server
+    }
+
+    async fn new() -> Self {
+        let parts = Parts::from_env().expect("a cache for the parts");
+        let program = parts.get(Part::NatsServer).await.expect("a nats-server");
+        let port = pick_port().expect("a free port");
+        let data = TempDir::new().expect("a directory for its data");
+        let configuration = data.path().join(CONFIGURATION);
+        Self { program, port, data, configuration, variables: Vec::new(), credentials: None, child: None }
+    }
+
+    /// The directory of the users' seeds.
+    pub fn seeds(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// The file with the seed of a user.
+    pub fn seed_of(&self, user: NatsUser) -> PathBuf {
+        self.seeds().join(format!("{}.seed", user.name()))
     }
 
     /// Restarts the server with its data on the same port, killing it first if it runs.
     pub async fn restart(&mut self) {
         self.kill().await;
         let child = Command::new(&self.program)
-            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--config"])
-            .arg(self.data.path().join(CONFIGURATION))
+            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--http_port", "-1", "--config"])
+            .arg(&self.configuration)
             .args(["--jetstream", "--store_dir"])
             .arg(self.data.path())
+            .envs(self.variables.iter().cloned())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
@@ -89,6 +124,11 @@ impl NatsServer {
         kill(Pid::from_raw(pid.cast_signed()), signal).expect("nats-server takes a signal");
     }
 
+    /// The server's port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The server's URL.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
@@ -96,7 +136,16 @@ impl NatsServer {
 
     /// Flags of a client of this server.
     pub fn args(&self) -> NatsArgs {
-        NatsArgs { nats_url: self.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 }
+        let nats_credentials = self.credentials.clone();
+        NatsArgs { nats_url: self.url(), nats_credentials, nats_ca: None, nats_replicas: 1 }
+    }
+
+    /// A new connection of a user.
+    pub async fn connect_as(&self, user: NatsUser, identity: &str) -> Connection {
+        let args = NatsArgs { nats_credentials: Some(self.seed_of(user)), ..self.args() };
+        let stop = CancellationToken::new();
+        let connecting = connect(&args, identity, &stop);
+        tokio::time::timeout(START_TIMEOUT, connecting).await.expect("it is let in").expect("valid flags")
     }
 
     /// A new connection.

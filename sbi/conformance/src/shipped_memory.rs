@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::process::Child;
 
+use crate::NatsServer;
+
 /// The file systems of cgroups, with the files of the limit, of the usage, of the highest usage, and of the number of
 /// times that the kernel ended a process: cgroup v1, mixed, and v2.
 const HIERARCHIES: [(&str, [&str; 4]); 2] = [
@@ -60,14 +62,25 @@ impl ShippedMemory {
         Self { folder, files, limit, child }
     }
 
-    /// The limit in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
+    /// Starts the program of the driver `name` on NATS. `secrets`: its credentials, if it has any.
+    pub fn driver(name: &str, program: &str, server: &NatsServer, secrets: Option<&Path>) -> Self {
+        let mut command = Command::new(program);
+        command.args(["--instance", &format!("{name}1"), "--nats-url", &server.url()]);
+        command.args(secrets.into_iter().flat_map(|secrets| [Path::new("--credentials-dir"), secrets]));
+        Self::start(&format!("manager/driver-{name}.yaml"), &command)
     }
 
-    /// The highest usage so far in bytes, with cached files.
-    pub fn peak(&self) -> u64 {
-        self.read(2).trim().parse().expect("a number")
+    /// Prints the highest usage so far, with cached files.
+    pub fn print_peak(&self, what: &str) {
+        let peak: u64 = self.read(2).trim().parse().expect("a number");
+        println!("peak {} MiB of {}: {what}", peak >> 20, self.limit >> 20);
+    }
+
+    /// Panics when the program still has half of the limit.
+    pub fn assert_given_back(&self) {
+        let resident = self.resident() >> 20;
+        println!("{resident} MiB in the end");
+        assert!(resident < self.limit >> 21, "{resident} MiB are not given back");
     }
 
     /// The memory of the program now in bytes, without cached files.

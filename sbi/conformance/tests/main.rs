@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use eno_schemas::{Applied, Desired, Failure, Item, PayloadKind, Rejection, VlanId, VlanSet};
-use futures::Stream;
 
 use eno_conformance::{DriverFixture, fabric};
 use eno_sbi::{Driver, HOLD, HoldOutcome, Identity, Intent, Reconciled, Work};
@@ -126,12 +125,6 @@ impl Driver for Memory {
     async fn reconcile(&self, work: Work) -> Reconciled {
         self.try_reconcile(work).await.unwrap_or_else(|failed| failed)
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _: &str) {}
 }
 
 impl DriverFixture for Memory {
@@ -203,10 +196,6 @@ async fn driver_that_always_writes_fails_the_suite() {
             self.0.switch().writes += 1;
             self.0.reconcile(work).await
         }
-        fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-            futures::stream::pending()
-        }
-        async fn forget(&self, _: &str) {}
     }
     impl DriverFixture for Careless {
         type Driver = Self;

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Config;
+use eno_conformance::{NatsServer, Wire};
 use eno_control_plane::NatsUser;
 use eno_sbi::nats::{Connection, Content, Selection, ensure_streams, for_each_stored, last_stored};
 use eno_schemas::{Command, DriverHello, Report, Transition, decode, subject};
 use serde_json::{Value, json};
 
 use crate::permissions::matrix::publishes;
-use crate::permissions::server::Server;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// The driver whose messages are attacked. No user that attacks is that driver.
@@ -22,17 +22,8 @@ const BUCKETS: [&str; 3] = [subject::DRIVERS, subject::OWNERS, subject::CALLBACK
 
 /// The users that attack: all but those that may do so by purpose.
 fn attackers() -> impl Iterator<Item = (NatsUser, &'static str)> {
-    NatsUser::ALL.into_iter().filter_map(|user| {
-        let own = match user {
-            NatsUser::Engine | NatsUser::Admin => return None,
-            NatsUser::DriverNetconf => "netconf",
-            NatsUser::DriverOvsFabric => "ovs-fabric",
-            NatsUser::DriverNeutron => "neutron",
-            NatsUser::DriverNad => "nad",
-            NatsUser::Inspect => "none",
-        };
-        Some((user, own))
-    })
+    let attackers = NatsUser::all().filter(|user| ![NatsUser::ENGINE, NatsUser::Admin].contains(user));
+    attackers.map(|user| (user, user.driver().unwrap_or("none")))
 }
 
 fn command(driver: &str) -> String {
@@ -136,10 +127,10 @@ async fn until_marked(engine: &Connection, mark: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_has_an_effect_beyond_the_permissions() {
-    let server = Server::start().await;
-    let engine = server.connect(NatsUser::Engine, "eno-engine").await;
+    let server = NatsServer::with_users().await;
+    let engine = server.connect_as(NatsUser::ENGINE, "eno-engine").await;
     ensure_streams(&engine.jetstream, 1).await.expect("the engine may make the streams");
-    let admin = server.connect(NatsUser::Admin, "eno-admin").await;
+    let admin = server.connect_as(NatsUser::Admin, "eno-admin").await;
     let store = async |on: &str, payload: String| {
         admin.jetstream.publish(on.to_owned(), payload.into()).await.unwrap().await.unwrap();
     };
@@ -150,7 +141,7 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
     for (user, own) in attackers() {
         store(&format!("eno.v1.command.{VICTIM}.x"), command("engine's")).await;
         let before = state(&engine).await;
-        let mut wire = server.open_session(user).await;
+        let mut wire = Wire::of_user(&server, user).await;
         let (all, targets, payloads) = (publishes(), targets(), payloads(own));
         // Everything to itself, to be granted an answer on a subject of its choice.
         for on in &all {
@@ -197,7 +188,7 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
         wire.publish_all(&[(&answered, &mark, None, "")]).await;
         until_marked(&engine, own).await;
 
-        assert_eq!(state(&engine).await, before, "{user:?}");
+        assert_eq!(state(&engine).await, before, "{own}");
         let mut reports = Vec::new();
         for_each_stored(&engine.jetstream, Selection::last(subject::RESULTS, "eno.v1.result.>"), |message| {
             reports.push((message.subject, message.content));
@@ -212,7 +203,7 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
             let last = last_stored(&engine.jetstream, stream, on).await.unwrap();
             match last.map(|last| last.content) {
                 Some(Content::Payload(payload)) => {
-                    assert!(!is_read(&payload), "{user:?} on {on}: {payload:?}");
+                    assert!(!is_read(&payload), "{own} on {on}: {payload:?}");
                 }
                 Some(Content::Foreign(_) | Content::Removed) | None => {}
             }
@@ -233,12 +224,12 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumer_delivers_only_its_permitted_subject() {
-    let server = Server::start().await;
-    let engine = server.connect(NatsUser::Engine, "eno-engine").await;
+    let server = NatsServer::with_users().await;
+    let engine = server.connect_as(NatsUser::ENGINE, "eno-engine").await;
     ensure_streams(&engine.jetstream, 1).await.unwrap();
     let foreign = "eno.v1.command.nad.x";
     engine.jetstream.publish(foreign, "secret".into()).await.unwrap().await.unwrap();
-    let netconf = server.connect(NatsUser::DriverNetconf, "eno-driver-netconf").await;
+    let netconf = server.connect_as(NatsUser::Part(eno_parts::DRIVER_NETCONF), "eno-driver-netconf").await;
     let inbox = netconf.client.new_inbox();
     let own = "eno.v1.command.netconf.*";
     let consumer = |stream: &str, more: Value| {

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use eno_conformance::{NatsServer, Wire};
 use eno_control_plane::NatsUser;
+use eno_parts::Part;
 use serde_json::json;
 
-use crate::permissions::server::Server;
+/// The drivers, and one of somebody else. The driver `node` has no user: each node has rights of its own.
+fn drivers() -> impl Iterator<Item = &'static str> {
+    eno_parts::drivers().chain(["foreign"])
+}
 
-/// The drivers, each with its user; the last one has none.
-const DRIVERS: [(&str, Option<NatsUser>); 6] = [
-    ("netconf", Some(NatsUser::DriverNetconf)),
-    ("ovs-fabric", Some(NatsUser::DriverOvsFabric)),
-    ("neutron", Some(NatsUser::DriverNeutron)),
-    ("nad", Some(NatsUser::DriverNad)),
-    // Each node has rights of its own.
-    ("node", None),
-    ("foreign", None),
-];
+/// What clients call themselves in their inboxes.
+fn programs() -> impl Iterator<Item = String> {
+    let drivers = drivers().map(|driver| format!("eno-driver-{driver}"));
+    drivers.chain(["eno-engine", "eno-cli"].map(str::to_owned))
+}
+
 const STREAMS: [&str; 9] = [
     "ENO_COMMANDS",
     "ENO_RESULTS",
@@ -28,17 +29,6 @@ const STREAMS: [&str; 9] = [
     "KV_ENO_CALLBACKS",
     "SOMETHING_ELSE",
 ];
-const PROGRAMS: [&str; 8] = [
-    "eno-engine",
-    "eno-driver-netconf",
-    "eno-driver-ovs-fabric",
-    "eno-driver-neutron",
-    "eno-driver-nad",
-    "eno-driver-node",
-    "eno-driver-foreign",
-    "eno-cli",
-];
-
 /// Where servers ask about logins. They let nobody publish there.
 const LOGINS: &str = "$SYS.REQ.USER.AUTH";
 /// Where servers wait for answers about logins.
@@ -55,7 +45,7 @@ fn all_of<const N: usize>(sets: [Set; N]) -> Set {
 }
 
 fn of_drivers(subjects: impl Fn(&str) -> Set) -> Set {
-    DRIVERS.iter().flat_map(|(driver, _)| subjects(driver)).collect()
+    drivers().flat_map(subjects).collect()
 }
 
 /// The subjects that a driver publishes on.
@@ -149,7 +139,7 @@ pub fn publishes() -> Set {
         ANSWERS_ABOUT_LOGINS,
         "anything",
     ]);
-    for (driver, _) in DRIVERS {
+    for driver in drivers() {
         all.extend(published_by(driver));
         all.extend(sent_to(driver));
         all.insert(preview(driver));
@@ -181,7 +171,7 @@ pub fn publishes() -> Set {
     all.extend(unfiltered_consumers());
     all.extend(flow_control());
     all.extend(STREAMS.iter().map(|stream| format!("$JS.ACK.{stream}.c.1.1.1.1.1")));
-    all.extend(PROGRAMS.iter().map(|program| format!("_INBOX_{program}.x")));
+    all.extend(programs().map(|program| format!("_INBOX_{program}.x")));
     all.insert("_INBOX.x".into());
     all
 }
@@ -200,7 +190,7 @@ fn may_publish(user: NatsUser) -> Set {
             let previews = of_drivers(|driver| [preview(driver)].into());
             all_of([reads(), set(&["eno.v1.callbacks"]), previews])
         }
-        NatsUser::Engine => all_of([
+        NatsUser::Part(Part { driver: None, .. }) => all_of([
             reads(),
             unfiltered_consumers(),
             on_streams("STREAM.MSG.GET"),
@@ -226,11 +216,7 @@ fn may_publish(user: NatsUser) -> Set {
                 ANSWERS_ABOUT_LOGINS,
             ]),
         ]),
-        NatsUser::DriverNetconf
-        | NatsUser::DriverOvsFabric
-        | NatsUser::DriverNeutron
-        | NatsUser::DriverNad => {
-            let driver = driver_of(user);
+        NatsUser::Part(Part { driver: Some(driver), .. }) => {
             let read = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_OWNERS"];
             all_of([
                 published_by(driver),
@@ -239,10 +225,6 @@ fn may_publish(user: NatsUser) -> Set {
             ])
         }
     }
-}
-
-fn driver_of(user: NatsUser) -> &'static str {
-    DRIVERS.iter().find(|(_, who)| *who == Some(user)).expect("a driver").0
 }
 
 /// All subjects that are tried for subscribing: those to publish on, and wildcards over them.
@@ -272,12 +254,12 @@ fn subscriptions() -> Set {
         "_INBOX.>",
         "_INBOX.x",
     ]);
-    for (driver, _) in DRIVERS {
+    for driver in drivers() {
         all.extend(published_by(driver));
         all.extend(sent_to(driver));
         all.extend([preview(driver), format!("eno.v1.preview.{driver}.*")]);
     }
-    for program in PROGRAMS {
+    for program in programs() {
         all.extend([format!("_INBOX_{program}.>"), format!("_INBOX_{program}.x.*")]);
     }
     all
@@ -293,12 +275,10 @@ fn may_subscribe(user: NatsUser) -> Set {
             let others = set(&["eno.v1.answer.*.*.*", "eno.v1.answer.engine.callbacks.y"]);
             all_of([inbox("eno-cli"), answers, others])
         }
-        NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks", LOGINS])]),
-        NatsUser::DriverNetconf
-        | NatsUser::DriverOvsFabric
-        | NatsUser::DriverNeutron
-        | NatsUser::DriverNad => {
-            let driver = driver_of(user);
+        NatsUser::Part(Part { driver: None, .. }) => {
+            all_of([inbox("eno-engine"), set(&["eno.v1.callbacks", LOGINS])])
+        }
+        NatsUser::Part(Part { driver: Some(driver), .. }) => {
             let requests =
                 [format!("eno.v1.forget.{driver}"), preview(driver), format!("eno.v1.preview.{driver}.*")];
             all_of([inbox(&format!("eno-driver-{driver}")), requests.into()])
@@ -308,26 +288,26 @@ fn may_subscribe(user: NatsUser) -> Set {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_have_exactly_the_permissions_of_the_table() {
-    let server = Server::start().await;
+    let server = NatsServer::with_users().await;
     let (publishes, subscriptions) = (publishes(), subscriptions());
     let mut wrong = Vec::new();
-    for user in NatsUser::ALL {
-        let mut wire = server.open_session(user).await;
-        assert!(!wire.may_publish(LOGINS).await, "{user:?} asks about logins");
+    for user in NatsUser::all() {
+        let mut wire = Wire::of_user(&server, user).await;
+        assert!(!wire.may_publish(LOGINS).await, "{} asks about logins", user.name());
         let (publish, subscribe) = (may_publish(user), may_subscribe(user));
         assert!(publish.is_subset(&publishes), "not tried: {:?}", publish.difference(&publishes));
         assert!(subscribe.is_subset(&subscriptions), "not tried: {:?}", subscribe.difference(&subscriptions));
-        let mut wire = server.open_session(user).await;
+        let mut wire = Wire::of_user(&server, user).await;
         for subject in &publishes {
             let (may, should) = (wire.may_publish(subject).await, publish.contains(subject));
             if may != should {
-                wrong.push(format!("{user:?} publishes {subject}: {may}"));
+                wrong.push(format!("{} publishes {subject}: {may}", user.name()));
             }
         }
         for subject in &subscriptions {
             let (may, should) = (wire.may_subscribe(subject).await, subscribe.contains(subject));
             if may != should {
-                wrong.push(format!("{user:?} subscribes to {subject}: {may}"));
+                wrong.push(format!("{} subscribes to {subject}: {may}", user.name()));
             }
         }
     }
@@ -336,7 +316,7 @@ async fn users_have_exactly_the_permissions_of_the_table() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_users_are_refused() {
-    let server = Server::start().await;
+    let server = NatsServer::with_users().await;
     let stranger = nkeys::KeyPair::new_user().public_key();
     for hello in [
         json!({}),
@@ -344,7 +324,7 @@ async fn unknown_users_are_refused() {
         json!({"auth_token": "eno"}),
         json!({"nkey": stranger, "sig": "AAAA"}),
     ] {
-        let refusal = server.refusal(&hello).await;
-        assert_eq!(refusal, ["-ERR 'Authorization Violation'"], "{hello}");
+        let refusal = Wire::log_in(&server, |_| hello.clone()).await.err();
+        assert_eq!(refusal.as_deref(), Some("-ERR 'Authorization Violation'"), "{hello}");
     }
 }

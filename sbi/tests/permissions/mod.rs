@@ -2,4 +2,3 @@
 
 mod bypass;
 mod matrix;
-mod server;

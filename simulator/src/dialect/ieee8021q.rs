@@ -438,3 +438,39 @@ fn vlan_state(table: &mut Container, view: &View) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::tests::assert_refused;
+
+    #[test]
+    fn ieee8021q_refuses_duplicate_registrations_and_dangling_leafrefs() {
+        let registration = |vids: &str, port: u16| {
+            format!(
+                "<bridges xmlns=\"urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge\"><bridge><name>br0</name><component>\
+                 <name>br0</name><filtering-database><vlan-registration-entry><database-id>0</database-id>\
+                 <vids>{vids}</vids><entry-type>static</entry-type><port-map><port-ref>{port}</port-ref>\
+                 <static-vlan-registration-entries><registrar-admin-control>fixed-new-ignored</registrar-admin-control>\
+                 <vlan-transmitted>tagged</vlan-transmitted></static-vlan-registration-entries></port-map>\
+                 </vlan-registration-entry></filtering-database></component></bridge></bridges>"
+            )
+        };
+        let port = |inner: &str| {
+            format!(
+                "<interfaces xmlns=\"urn:ietf:params:xml:ns:yang:ietf-interfaces\"><interface><name>eth1</name>\
+                 <bridge-port xmlns=\"urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge\">{inner}</bridge-port></interface>\
+                 </interfaces>"
+            )
+        };
+        let cases = [
+            ("accepted", registration("5,10-20", 1), None),
+            ("a VLAN registered twice", registration("1-5", 1), Some("VLAN 1 is registered")),
+            ("no such port number", registration("5", 77), Some("no port number 77")),
+            ("a link's number", registration("5", 3), Some("no port number 3")),
+            ("no such bridge", port("<bridge-name>br1</bridge-name>"), Some("refers to br1")),
+            ("no such component", port("<component-name>x</component-name>"), Some("refers to x")),
+        ];
+        assert_refused(&IEEE8021Q, &cases);
+    }
+}

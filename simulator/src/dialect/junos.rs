@@ -248,3 +248,83 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     }
     View { vlans: defined, ports }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::accessors::merge_xml;
+    use crate::dialect::tests::{assert_refused, hardware};
+
+    fn junos(interfaces: &str, vlans: &str) -> String {
+        format!(
+            "<configuration xmlns=\"http://yang.juniper.net/junos-qfx/conf/root\">\
+             <interfaces xmlns=\"http://yang.juniper.net/junos-qfx/conf/interfaces\">{interfaces}</interfaces>\
+             <vlans xmlns=\"http://yang.juniper.net/junos-qfx/conf/vlans\">{vlans}</vlans></configuration>"
+        )
+    }
+
+    fn junos_port(mode: &str, members: &str, more: &str) -> String {
+        format!(
+            "<interface><name>xe-0/0/9</name>{more}<unit><name>0</name><family><ethernet-switching>\
+             <interface-mode>{mode}</interface-mode><vlan>{members}</vlan></ethernet-switching></family></unit></interface>"
+        )
+    }
+
+    #[test]
+    fn junos_commit_check_refuses_invalid_vlans_and_interfaces() {
+        let member = |m: &str| format!("<members>{m}</members>");
+        let native = "<native-vlan-id>1</native-vlan-id>";
+        let vlan = |name: &str, id: &str| format!("<vlan><name>{name}</name><vlan-id>{id}</vlan-id></vlan>");
+        let cases = [
+            ("accepted", junos(&junos_port("trunk", &member("nowhere"), ""), ""), None),
+            ("accepted", junos(&junos_port("trunk", &(member("all") + &member("5-9")), native), ""), None),
+            ("accepted", junos("", &vlan("v5", "5")), None),
+            ("a trunk without VLANs", junos(&junos_port("trunk", "", ""), ""), Some("vlan members")),
+            (
+                "two on an access port",
+                junos(&junos_port("access", &(member("5") + &member("6")), ""), ""),
+                Some("only one"),
+            ),
+            (
+                "a range on an access port",
+                junos(&junos_port("access", &member("5-6"), ""), ""),
+                Some("only one"),
+            ),
+            (
+                "a native VLAN of an access port",
+                junos(&junos_port("access", "", native), ""),
+                Some("native-vlan-id"),
+            ),
+            ("an id twice", junos("", &vlan("v1", "1")), Some("used by vlan default")),
+            ("no id", junos("", &vlan("v1", "4095")), Some("Invalid vlan-id")),
+            (
+                "a unit on a link of ae0",
+                junos("<interface><name>xe-0/0/3</name><unit><name>0</name></unit></interface>", ""),
+                Some("logical unit"),
+            ),
+        ];
+        assert_refused(&JUNOS, &cases);
+    }
+
+    #[test]
+    fn junos_refuses_undefined_members_only_with_strict_references() {
+        let strict = Hardware { strict_references: true, ..hardware(&JUNOS) };
+        let xml = junos(&junos_port("trunk", "<members>nowhere</members>", ""), "");
+        let config = merge_xml(JUNOS.roots, &(JUNOS.factory)(&strict), &xml);
+        let errors = (JUNOS.check)(&config, &strict);
+        assert_eq!(errors.len(), 1);
+        let path = errors[0].path.as_ref().expect("a path");
+        assert_eq!(path.junos_path(), "[edit interfaces xe-0/0/9]");
+    }
+
+    #[test]
+    fn junos_choices_exclude_each_other() {
+        let hardware = hardware(&JUNOS);
+        let one = junos("", "<vlan><name>v5</name><vlan-id>5</vlan-id></vlan>");
+        let many = junos("", "<vlan><name>v5</name><vlan-id-list>7-9</vlan-id-list></vlan>");
+        let config = merge_xml(JUNOS.roots, &(JUNOS.factory)(&hardware), &one);
+        let config = merge_xml(JUNOS.roots, &config, &many);
+        let ids: Vec<u16> = (JUNOS.view)(&config, &hardware).vlans.into_keys().collect();
+        assert_eq!(ids, [1, 7, 8, 9]);
+    }
+}

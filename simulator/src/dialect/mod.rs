@@ -1,14 +1,13 @@
 //! Dialects: the data model, validation and state data of each vendor.
 //!
-//! A dialect is a schema table and a handful of functions. To add one, add a file with a `static`
-//! [`Dialect`] and name it in [`Dialect::ALL`].
+//! A dialect is a schema table and a handful of functions. To add one, add a file with a `static` [`Dialect`] and its
+//! tests, and name it in [`Dialect::ALL`].
 
 mod accessors;
 mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
-mod openconfig_checks;
 mod srlinux;
 #[cfg(test)]
 mod tests;
@@ -21,11 +20,7 @@ use crate::model::schema::{Definitions, Module};
 use crate::model::tree::Container;
 use crate::netconf::error::{PathStyle, RpcError};
 
-pub use ieee8021q::IEEE8021Q;
-pub use junos::JUNOS;
-pub use nxos::NXOS;
 pub use openconfig::OPENCONFIG;
-pub use srlinux::SRLINUX;
 pub use view::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
 
 /// The fixed properties of a switch.
@@ -77,7 +72,8 @@ pub struct Dialect {
 
 impl Dialect {
     /// All dialects.
-    pub const ALL: [&'static Dialect; 5] = [&OPENCONFIG, &JUNOS, &SRLINUX, &IEEE8021Q, &NXOS];
+    pub const ALL: [&'static Dialect; 5] =
+        [&OPENCONFIG, &junos::JUNOS, &srlinux::SRLINUX, &ieee8021q::IEEE8021Q, &nxos::NXOS];
 
     /// Finds a dialect by its name.
     pub fn named(name: &str) -> Option<&'static Dialect> {

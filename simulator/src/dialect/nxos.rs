@@ -361,3 +361,36 @@ fn write_port(edit: &HandEdit, present: Option<&Container>, out: &mut String) {
         before.iter().filter(|id| !edit.remove_vlans.contains(*id)).chain(edit.vlans.iter()).collect();
     let _ = write!(out, "<trunkVlans>{after}</trunkVlans>");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::accessors::merge_xml;
+    use crate::dialect::tests::{hardware, refused};
+
+    #[test]
+    fn nxos_refuses_reserved_vlans_and_removal_of_vlan_1() {
+        let system = |inner: &str| {
+            format!("<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\">{inner}</System>")
+        };
+        let domain = |encap: &str, attribute: &str| {
+            system(&format!(
+                "<bd-items><bd-items><BD-list{attribute}><fabEncap>{encap}</fabEncap></BD-list></bd-items></bd-items>"
+            ))
+        };
+        let remove = " xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\" nc:operation=\"remove\"";
+        assert_eq!(refused(&NXOS, &domain("vlan-3967", "")), []);
+        assert!(refused(&NXOS, &domain("vlan-3968", ""))[0].2.contains("reserved"));
+        assert!(refused(&NXOS, &domain("vlan-1", remove))[0].2.contains("VLAN 1 can not be deleted"));
+        let port =
+            "<intf-items><phys-items><PhysIf-list><id>eth1/9</id></PhysIf-list></phys-items></intf-items>";
+        assert!(refused(&NXOS, &system(port))[0].2.contains("eth1/9 does not exist"));
+        // A trunk without a list carries all VLANs.
+        let hardware = hardware(&NXOS);
+        let port = system(
+            "<intf-items><phys-items><PhysIf-list><id>eth1/1</id><mode>trunk</mode></PhysIf-list></phys-items></intf-items>",
+        );
+        let config = merge_xml(NXOS.roots, &(NXOS.factory)(&hardware), &port);
+        assert!((NXOS.view)(&config, &hardware).ports["eth1/1"].open_trunk);
+    }
+}

@@ -3,6 +3,8 @@
 //! The schema tables hold the data nodes for switching only. An edit of any other node fails with
 //! `unknown-element`.
 
+mod checks;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use std::sync::Arc;
 use crate::dialect::accessors::{
     active, bare_ports, child, entries, leaf_is, module, parse_configuration, text, xml_escaped,
 };
-use crate::dialect::openconfig_checks::check;
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
@@ -28,7 +29,7 @@ pub static OPENCONFIG: Dialect = Dialect {
     port_name: |n| format!("Ethernet{n}"),
     roots: ROOTS,
     factory,
-    check,
+    check: checks::check,
     operational,
     view,
     hand_edit_xml,
@@ -80,15 +81,14 @@ const TEXT: Type = Type::Text { max_length: 255 };
 const VLAN_NAME: Type = Type::Text { max_length: 32 };
 const VLAN_ID: Type = Type::Uint(1, 4094);
 
-pub(super) static ROOTS: &[Definition] = &[
+static ROOTS: &[Definition] = &[
     Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
     Definition::container("network-instances", &NETWORK_INSTANCE, NETWORK_INSTANCES),
 ];
 
-pub(super) const INTERFACES: &[Definition] =
-    &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
+const INTERFACES: &[Definition] = &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
 
-pub(super) const INTERFACE: &[Definition] = &[
+const INTERFACE: &[Definition] = &[
     Definition::leaf("name", &INTERFACES_MODULE, TEXT),
     Definition::container("config", &INTERFACES_MODULE, INTERFACE_CONFIG),
     Definition::mirror(&INTERFACES_MODULE, INTERFACE_CONFIG),
@@ -96,7 +96,7 @@ pub(super) const INTERFACE: &[Definition] = &[
     Definition::container("aggregation", &AGGREGATE, AGGREGATION_CONTENT),
 ];
 
-pub(super) const INTERFACE_CONFIG: &[Definition] = &[
+const INTERFACE_CONFIG: &[Definition] = &[
     Definition::leaf("name", &INTERFACES_MODULE, TEXT),
     Definition::leaf("type", &INTERFACES_MODULE, Type::Identity(INTERFACE_TYPES)),
     Definition::leaf("mtu", &INTERFACES_MODULE, Type::Uint(0, 65535)),
@@ -107,13 +107,13 @@ pub(super) const INTERFACE_CONFIG: &[Definition] = &[
     Definition::state_leaf("oper-status", &INTERFACES_MODULE, Type::Enum(&["UP", "DOWN", "UNKNOWN"])),
 ];
 
-pub(super) const ETHERNET_CONTENT: &[Definition] = &[
+const ETHERNET_CONTENT: &[Definition] = &[
     Definition::container("config", &ETHERNET, ETHERNET_CONFIG),
     Definition::mirror(&ETHERNET, ETHERNET_CONFIG),
     Definition::container("switched-vlan", &VLAN, SWITCHED_VLAN),
 ];
 
-pub(super) const ETHERNET_CONFIG: &[Definition] = &[
+const ETHERNET_CONFIG: &[Definition] = &[
     Definition::leaf("mac-address", &ETHERNET, Type::Mac),
     Definition::leaf("auto-negotiate", &ETHERNET, Type::Bool),
     Definition::leaf("duplex-mode", &ETHERNET, Type::Enum(&["FULL", "HALF"])),
@@ -121,7 +121,7 @@ pub(super) const ETHERNET_CONFIG: &[Definition] = &[
     Definition::leaf("aggregate-id", &AGGREGATE, TEXT),
 ];
 
-pub(super) const AGGREGATION_CONTENT: &[Definition] = &[
+const AGGREGATION_CONTENT: &[Definition] = &[
     Definition::container("config", &AGGREGATE, AGGREGATION_CONFIG),
     Definition::mirror(&AGGREGATE, AGGREGATION_CONFIG),
     Definition::container("switched-vlan", &VLAN, SWITCHED_VLAN),
@@ -132,29 +132,29 @@ const AGGREGATION_CONFIG: &[Definition] = &[
     Definition::leaf("min-links", &AGGREGATE, Type::Uint(0, 65535)),
 ];
 
-pub(super) const SWITCHED_VLAN: &[Definition] = &[
+const SWITCHED_VLAN: &[Definition] = &[
     Definition::container("config", &VLAN, SWITCHED_VLAN_CONFIG),
     Definition::mirror(&VLAN, SWITCHED_VLAN_CONFIG),
 ];
 
-pub(super) const SWITCHED_VLAN_CONFIG: &[Definition] = &[
+const SWITCHED_VLAN_CONFIG: &[Definition] = &[
     Definition::leaf("interface-mode", &VLAN, Type::Enum(&["ACCESS", "TRUNK"])),
     Definition::leaf("native-vlan", &VLAN, VLAN_ID),
     Definition::leaf("access-vlan", &VLAN, VLAN_ID),
     Definition::leaf_list("trunk-vlans", &VLAN, Type::VlanIdOrRange),
 ];
 
-pub(super) const NETWORK_INSTANCES: &[Definition] =
+const NETWORK_INSTANCES: &[Definition] =
     &[Definition::list("network-instance", &NETWORK_INSTANCE, 1, INSTANCE)];
 
-pub(super) const INSTANCE: &[Definition] = &[
+const INSTANCE: &[Definition] = &[
     Definition::leaf("name", &NETWORK_INSTANCE, TEXT),
     Definition::container("config", &NETWORK_INSTANCE, INSTANCE_CONFIG),
     Definition::mirror(&NETWORK_INSTANCE, INSTANCE_CONFIG),
     Definition::container("vlans", &NETWORK_INSTANCE, VLANS),
 ];
 
-pub(super) const INSTANCE_CONFIG: &[Definition] = &[
+const INSTANCE_CONFIG: &[Definition] = &[
     Definition::leaf("name", &NETWORK_INSTANCE, TEXT),
     Definition::leaf("type", &NETWORK_INSTANCE, Type::Identity(INSTANCE_TYPES)),
     Definition::leaf("enabled", &NETWORK_INSTANCE, Type::Bool),
@@ -162,27 +162,27 @@ pub(super) const INSTANCE_CONFIG: &[Definition] = &[
     Definition::leaf("mtu", &NETWORK_INSTANCE, Type::Uint(0, 65535)),
 ];
 
-pub(super) const VLANS: &[Definition] = &[Definition::list("vlan", &NETWORK_INSTANCE, 1, VLAN_ENTRY)];
+const VLANS: &[Definition] = &[Definition::list("vlan", &NETWORK_INSTANCE, 1, VLAN_ENTRY)];
 
-pub(super) const VLAN_ENTRY: &[Definition] = &[
+const VLAN_ENTRY: &[Definition] = &[
     Definition::leaf("vlan-id", &NETWORK_INSTANCE, VLAN_ID),
     Definition::container("config", &NETWORK_INSTANCE, VLAN_CONFIG),
     Definition::mirror(&NETWORK_INSTANCE, VLAN_CONFIG),
 ];
 
-pub(super) const VLAN_CONFIG: &[Definition] = &[
+const VLAN_CONFIG: &[Definition] = &[
     Definition::leaf("vlan-id", &NETWORK_INSTANCE, VLAN_ID),
     Definition::leaf("name", &NETWORK_INSTANCE, VLAN_NAME),
     Definition::leaf("status", &NETWORK_INSTANCE, Type::Enum(&["ACTIVE", "SUSPENDED"])),
 ];
 
 /// The interfaces of a configuration by name.
-pub(super) fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
     entries(child(config, ROOTS, "interfaces"), INTERFACES, "interface")
 }
 
 /// The network instances of a configuration by name.
-pub(super) fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
     entries(child(config, ROOTS, "network-instances"), NETWORK_INSTANCES, "network-instance")
 }
 

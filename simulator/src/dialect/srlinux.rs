@@ -394,3 +394,92 @@ fn operational(running: &Container, hardware: &Hardware) -> Container {
     });
     data
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::tests::assert_refused;
+
+    const SRL_IF: &str = "urn:nokia.com:srlinux:chassis:interfaces";
+    const SRL_VLANS: &str = "urn:nokia.com:srlinux:chassis:interfaces-vlans";
+    const SRL_NI: &str = "urn:nokia.com:srlinux:net-inst:network-instance";
+
+    fn srl_port(tagging: &str, subs: &[(u16, &str)]) -> String {
+        let sub = |(index, encap): &(u16, &str)| {
+            format!(
+                "<subinterface><index>{index}</index><type xmlns:t=\"{SRL_IF}\">t:bridged</type>\
+                 <vlan xmlns=\"{SRL_VLANS}\"><encap>{encap}</encap></vlan></subinterface>"
+            )
+        };
+        let subs = subs.iter().map(sub).collect::<Vec<_>>().concat();
+        format!(
+            "<interface xmlns=\"{SRL_IF}\"><name>ethernet-1/1</name>\
+             <vlan-tagging xmlns=\"{SRL_VLANS}\">{tagging}</vlan-tagging>{subs}</interface>"
+        )
+    }
+
+    fn mac_vrf(name: &str, sub: &str) -> String {
+        format!(
+            "<network-instance xmlns=\"{SRL_NI}\"><name>{name}</name><type xmlns:t=\"{SRL_NI}\">t:mac-vrf</type>\
+             <interface><name>{sub}</name></interface></network-instance>"
+        )
+    }
+
+    #[test]
+    fn srlinux_refuses_must_and_leafref_violations() {
+        let tagged = |id: u16| format!("<single-tagged><vlan-id>{id}</vlan-id></single-tagged>");
+        let untagged = "<untagged/>";
+        let sub = "ethernet-1/1.5";
+        let cases = [
+            ("accepted", srl_port("true", &[(5, &tagged(5)), (6, untagged)]) + &mac_vrf("v5", sub), None),
+            ("accepted: unused", srl_port("true", &[(5, &tagged(5))]), None),
+            ("no such subinterface", mac_vrf("v5", sub), Some("ethernet-1/1.5 does not exist")),
+            (
+                "tagged without tagging",
+                srl_port("false", &[(5, &tagged(5))]),
+                Some("vlan-id only configurable if"),
+            ),
+            (
+                "untagged without tagging",
+                srl_port("false", &[(5, untagged)]),
+                Some("untagged only configurable if"),
+            ),
+            ("two without tagging", srl_port("false", &[(5, ""), (6, "")]), Some("at most 1 subinterfaces")),
+            (
+                "a VLAN id twice",
+                srl_port("true", &[(5, &tagged(5)), (6, &tagged(5))]),
+                Some("vlan-id 5 is used"),
+            ),
+            (
+                "both",
+                srl_port("true", &[(5, &(tagged(5) + untagged))]),
+                Some("cannot be configured together"),
+            ),
+            (
+                "in two network instances",
+                srl_port("true", &[(5, &tagged(5))]) + &mac_vrf("a", sub) + &mac_vrf("b", sub),
+                Some("is used in network-instance a"),
+            ),
+            (
+                "routed in a mac-vrf",
+                format!(
+                    "<interface xmlns=\"{SRL_IF}\"><name>ethernet-1/1</name><subinterface><index>5</index></subinterface>\
+                     </interface>{}",
+                    mac_vrf("a", sub)
+                ),
+                Some("must be of type bridged"),
+            ),
+            (
+                "no such port",
+                format!("<interface xmlns=\"{SRL_IF}\"><name>ethernet-1/99</name></interface>"),
+                Some("does not exist on this platform"),
+            ),
+            (
+                "tagging on a link of lag1",
+                srl_port("true", &[]).replace("ethernet-1/1", "ethernet-1/3"),
+                Some("vlan-tagging and aggregate-id"),
+            ),
+        ];
+        assert_refused(&SRLINUX, &cases);
+    }
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_control_plane::NatsUser;
-use eno_lab::sandbox::{ProcessOverrides, Role};
+use eno_lab::sandbox::ProcessOverrides;
 use eno_nbi_crds::{FabricDevice, Phase};
 use eno_simulator::When;
 use futures::future::{Either, select};
@@ -119,7 +119,10 @@ impl<'a> FaultInjectionTest<'a> {
         sandbox.admission_bound().await;
         let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(sandbox.client());
         bindings.delete("eno-finalizer", &DeleteParams::default()).await.expect("the policy is unbound");
-        let client = sandbox.client_for(&Role::Engine.user(), None).await.expect("a client as the engine");
+        let client = sandbox
+            .client_for(&eno_parts::ENGINE.account.user(), None)
+            .await
+            .expect("a client as the engine");
         let info = sandbox.info();
         let api = ApiProxy::start(client, &info.dir.join("proxy")).await;
         let nats = NatsProxy::start(&info.nats_url, |subject| {
@@ -131,7 +134,7 @@ impl<'a> FaultInjectionTest<'a> {
             nats_url: Some(nats.url().to_owned()),
             ..ProcessOverrides::default()
         };
-        sandbox.add_with(Role::Engine, ENGINE, overrides).await.expect("an engine");
+        sandbox.add_with(eno_parts::ENGINE, ENGINE, overrides).await.expect("an engine");
         let test = Self {
             system,
             api,

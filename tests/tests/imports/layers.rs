@@ -1,4 +1,4 @@
-//! The order of the core's modules: each depends only on modules before it.
+//! The order of the modules of the core and of the driver netconf: each depends only on modules before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -126,17 +126,31 @@ fn read(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
 
 /// The sources of the core, by their path below `src`.
 pub fn sources_of_the_core() -> BTreeMap<String, String> {
+    sources("engine/core")
+}
+
+/// The sources of a crate, by their path below `src`.
+fn sources(folder: &str) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/core/src"), "", &mut files);
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("src"), "", &mut files);
     files
+}
+
+#[track_caller]
+fn assert_layers(mut files: BTreeMap<String, String>) {
+    let lib = files.remove("lib.rs").expect("the root of the crate");
+    let faults = faults(&lib, &files);
+    assert!(faults.is_empty(), "{faults:#?}");
 }
 
 #[test]
 fn modules_of_the_core_depend_only_on_those_before_them() {
-    let mut files = sources_of_the_core();
-    let lib = files.remove("lib.rs").expect("the root of the crate");
-    let faults = faults(&lib, &files);
-    assert!(faults.is_empty(), "{faults:#?}");
+    assert_layers(sources_of_the_core());
+}
+
+#[test]
+fn modules_of_netconf_depend_only_on_those_before_them() {
+    assert_layers(sources("drivers/netconf"));
 }
 
 #[test]

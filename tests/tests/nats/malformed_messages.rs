@@ -21,14 +21,14 @@ struct Driver {
 
 const DRIVERS: [Driver; 2] = [
     Driver {
-        user: NatsUser::DriverNetconf,
+        user: NatsUser::Part(eno_parts::DRIVER_NETCONF),
         child: "driver-netconf",
         subject: "netconf.leaf1",
         kind: "netconf",
         target: "leaf1",
     },
     Driver {
-        user: NatsUser::DriverNad,
+        user: NatsUser::Part(eno_parts::DRIVER_NAD),
         child: "driver-nad",
         subject: "nad.poison=2Fa0",
         kind: "nad",
@@ -150,7 +150,7 @@ fn malformed_messages_are_counted_and_block_nothing() {
             system,
             receiver: &receiver,
             admin: system.nats(NatsUser::Admin).await,
-            engine: system.nats(NatsUser::Engine).await,
+            engine: system.nats(NatsUser::ENGINE).await,
             objects: 0,
         };
         test.check_new_service().await;

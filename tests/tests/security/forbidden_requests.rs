@@ -1,11 +1,12 @@
 //! Requests of the parts outside their permissions: each is refused and changes nothing.
 
+use eno_parts::{Part, Rights};
 use eno_tests::{System, object, with_shared_sandbox};
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, NEUTRON, OVS_FABRIC};
+use crate::security::service_accounts::{ENGINE, NAD, client, parts};
 
 const FOREIGN_OBJECTS: &str = include_str!("manifests/foreign_objects.yaml");
 
@@ -13,31 +14,42 @@ const ROUTE: &str = "/apis/eno.k8s.io/v1alpha1/routes";
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/refused-tenant/network-attachment-definitions";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Restricted reads: the path, and the accounts that may read it.
-const READS: &[(&str, &[Account])] = &[
-    ("/api/v1/secrets", &[]),
-    ("/api/v1/namespaces/eno-system/secrets", &[]),
-    ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", &[]),
-    ("/api/v1/namespaces/refused-tenant/secrets/refused-own", &[]),
-    ("/api/v1/namespaces/eno-devices/secrets", &[]),
-    ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", &[]),
-    ("/api/v1/namespaces/eno-devices/secrets/refused-login", &[NETCONF, NEUTRON]),
-    ("/api/v1/namespaces/refused-tenant/configmaps", &[]),
-    ("/api/v1/namespaces/refused-tenant/pods?limit=1", &[ENGINE]),
-    ("/api/v1/namespaces/refused-tenant/pods/one", &[]),
-    ("/api/v1/namespaces/refused-tenant/pods/one/log", &[]),
-    ("/api/v1/namespaces/refused-tenant/pods/one/exec?command=sh", &[]),
-    ("/api/v1/nodes?limit=1", &[ENGINE]),
-    ("/api/v1/nodes/node1", &[]),
-    ("/api/v1/nodes/node1/proxy/pods", &[]),
-    ("/apis/eno.k8s.io/v1alpha1/fabricdevices?limit=1", &[ENGINE]),
-    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1", &[ENGINE, NETCONF, NEUTRON]),
-    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1/status", &[]),
-    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", &[]),
-    ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", &[]),
-    ("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions?limit=1", &[NAD]),
-    ("/metrics", &[]),
-    ("/logs", &[]),
+fn is_engine(part: &Part) -> bool {
+    part == eno_parts::ENGINE
+}
+
+fn has_devices(part: &Part) -> bool {
+    part.rights == Some(Rights::Devices)
+}
+
+/// Whether a part may do something.
+type May = fn(&Part) -> bool;
+
+/// Restricted reads: the path, and the parts that may read it.
+const READS: &[(&str, May)] = &[
+    ("/api/v1/secrets", |_| false),
+    ("/api/v1/namespaces/eno-system/secrets", |_| false),
+    ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", |_| false),
+    ("/api/v1/namespaces/refused-tenant/secrets/refused-own", |_| false),
+    ("/api/v1/namespaces/eno-devices/secrets", |_| false),
+    ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", |_| false),
+    ("/api/v1/namespaces/eno-devices/secrets/refused-login", has_devices),
+    ("/api/v1/namespaces/refused-tenant/configmaps", |_| false),
+    ("/api/v1/namespaces/refused-tenant/pods?limit=1", is_engine),
+    ("/api/v1/namespaces/refused-tenant/pods/one", |_| false),
+    ("/api/v1/namespaces/refused-tenant/pods/one/log", |_| false),
+    ("/api/v1/namespaces/refused-tenant/pods/one/exec?command=sh", |_| false),
+    ("/api/v1/nodes?limit=1", is_engine),
+    ("/api/v1/nodes/node1", |_| false),
+    ("/api/v1/nodes/node1/proxy/pods", |_| false),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices?limit=1", is_engine),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1", |part| is_engine(part) || has_devices(part)),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1/status", |_| false),
+    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", |_| false),
+    ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", |_| false),
+    ("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions?limit=1", |part| part == eno_parts::DRIVER_NAD),
+    ("/metrics", |_| false),
+    ("/logs", |_| false),
 ];
 
 /// Writes that no account may make; those to existing objects would change them.
@@ -132,28 +144,25 @@ fn requests_outside_the_permissions_are_forbidden() {
         system.becomes::<eno_nbi_crds::Route>("refused-route", eno_nbi_crds::Phase::Ready).await;
         let before = snapshot(system).await;
         let mut violations = Vec::new();
-        for account in Account::ALL {
-            let client = account.client(system).await;
+        for part in parts() {
+            let client = client(part.account, system).await;
             for (path, allowed) in READS {
                 let code = request_status(&client, &Method::GET, path, None).await;
-                if (code != 403) != allowed.contains(&account) {
-                    violations.push(format!("{} GET {path}: {code}", account.1));
+                if (code != 403) != allowed(part) {
+                    violations.push(format!("{} GET {path}: {code}", part.account.name));
                 }
             }
             for (method, path, body) in writes() {
                 let code = request_status(&client, &method, &path, Some(&body)).await;
                 if code != 403 {
-                    violations.push(format!("{} {method} {path}: {code}", account.1));
+                    violations.push(format!("{} {method} {path}: {code}", part.account.name));
                 }
             }
         }
         assert!(violations.is_empty(), "not refused, or refused wrongly:\n{}", violations.join("\n"));
         assert_eq!(snapshot(system).await, before);
-        for account in [OVS_FABRIC, AGENT, DEFAULT] {
-            assert!(
-                READS.iter().all(|(_, allowed)| !allowed.contains(&account)),
-                "{account:?} reads nothing"
-            );
+        for part in parts().filter(|part| part.rights.is_none()) {
+            assert!(READS.iter().all(|(_, allowed)| !allowed(part)), "{} reads nothing", part.name);
         }
         system.delete(FOREIGN_OBJECTS).await;
     });
@@ -199,7 +208,7 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
         system.apply(&route).await;
         system.becomes::<eno_nbi_crds::Route>("refused-spec", eno_nbi_crds::Phase::Ready).await;
         system.namespace("refused-samples").await;
-        let engine = ENGINE.client(system).await;
+        let engine = client(ENGINE, system).await;
         let patch_status = async |patch: Value| {
             request_status(&engine, &Method::PATCH, &format!("{ROUTE}/refused-spec?dryRun=All"), Some(&patch))
                 .await
@@ -267,7 +276,7 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
 #[test]
 fn admission_policy_limits_the_engine_to_marks_of_nodes() {
     with_shared_sandbox(async |system| {
-        let engine = ENGINE.client(system).await;
+        let engine = client(ENGINE, system).await;
         let owner: Value = OWNER.parse().expect("JSON");
         let daemon = json!({ "kubeletEndpoint": { "Port": 1 } });
         let patches = [
@@ -307,7 +316,7 @@ fn admission_policy_limits_the_nad_driver_to_nads_of_attachments() {
         let (ours, none) = (json!({ "app.kubernetes.io/managed-by": "eno" }), json!({}));
         let admin = system.sandbox.client();
         assert_eq!(request_status(&admin, &Method::POST, nads, Some(&nad(none.clone()))).await, 200);
-        let driver = NAD.client(system).await;
+        let driver = client(NAD, system).await;
         let (one, dry) = (format!("{nads}/other?dryRun=All"), format!("{nads}?dryRun=All"));
         let changed = json!({ "spec": { "config": "{\"type\":\"host-device\"}" } });
         let taken = json!({ "metadata": { "labels": ours } });

@@ -43,7 +43,7 @@ fn no_forged_command_sends_a_password() {
         let other = last(&commands, "eno.v1.command.netconf.leaf2").await;
         let mut number = own["generation"]["sequence"].as_u64().expect("a number");
         let before = logins(system).await;
-        for user in [NatsUser::Admin, NatsUser::Engine] {
+        for user in [NatsUser::Admin, NatsUser::ENGINE] {
             let client = system.nats(user).await;
             for fields in FORGED {
                 number += 1;

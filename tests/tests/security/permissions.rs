@@ -3,15 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_parts::{Account, Rights};
 use eno_tests::with_shared_sandbox;
 use k8s_openapi::api::authorization::v1::{SelfSubjectRulesReview, SelfSubjectRulesReviewSpec};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 
-use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, NEUTRON, OVS_FABRIC};
+use crate::security::service_accounts::{ENGINE, NAD, client, parts};
 
 /// Permissions of an account.
+#[derive(Clone, Copy)]
 pub struct Permission {
     /// The account.
     pub account: Account,
@@ -60,18 +62,8 @@ const fn engine(
     Permission { account: ENGINE, namespace: "", group, resources, names: &[], verbs }
 }
 
-/// A driver reads the login of a device.
-const fn login(account: Account) -> Permission {
-    Permission { account, namespace: "eno-devices", ..engine("", &["secrets"], &["get"]) }
-}
-
-/// A driver reads the FabricDevice of a device.
-const fn fabric_device(account: Account) -> Permission {
-    Permission { account, ..engine("eno.k8s.io", &["fabricdevices"], &["get"]) }
-}
-
-/// All permissions. An account that is not listed has none.
-pub const PERMISSIONS: &[Permission] = &[
+/// The permissions of accounts whose role is like no other.
+const OWN: &[Permission] = &[
     engine("eno.k8s.io", KINDS, &["get", "list", "watch", "patch"]),
     engine("eno.k8s.io", STATUSES, &["patch"]),
     engine("eno.k8s.io", &["l2bridgedomains"], &["create", "delete"]),
@@ -97,19 +89,32 @@ pub const PERMISSIONS: &[Permission] = &[
         names: &["eno-engine"],
         ..engine("coordination.k8s.io", &["leases"], &["get", "update"])
     },
-    login(NETCONF),
-    fabric_device(NETCONF),
-    login(NEUTRON),
-    fabric_device(NEUTRON),
     Permission {
         account: NAD,
-        ..engine(
-            "k8s.cni.cncf.io",
-            &["network-attachment-definitions"],
-            &["get", "list", "watch", "create", "patch", "delete"],
-        )
+        namespace: "",
+        group: "k8s.cni.cncf.io",
+        resources: &["network-attachment-definitions"],
+        names: &[],
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
     },
 ];
+
+/// All permissions, with those of the drivers that log in to devices.
+pub fn all() -> impl Iterator<Item = Permission> {
+    let of_device = |account| {
+        let right = |namespace, group, resources| Permission {
+            account,
+            namespace,
+            group,
+            resources,
+            names: &[],
+            verbs: &["get"],
+        };
+        [right("eno-devices", "", &["secrets"]), right("", "eno.k8s.io", &["fabricdevices"])]
+    };
+    let drivers = parts().filter(|part| part.rights == Some(Rights::Devices));
+    OWN.iter().copied().chain(drivers.flat_map(move |part| of_device(part.account)))
+}
 
 /// One verb on one resource, as text for messages.
 fn permission_line(verb: &str, group: &str, resource: &str, name: Option<&str>) -> String {
@@ -172,10 +177,10 @@ const FOREIGN_NAMESPACE: &str = "rights-tenant";
 fn service_accounts_have_exactly_the_listed_permissions() {
     with_shared_sandbox(async |system| {
         system.namespace(FOREIGN_NAMESPACE).await;
-        let anyone = Account("eno-system", "nobody").client(system).await;
+        let anyone = client(Account { namespace: "eno-system", name: "nobody" }, system).await;
         let mut violations = Vec::new();
-        for account in Account::ALL {
-            let client = account.client(system).await;
+        for account in parts().map(|part| part.account) {
+            let client = client(account, system).await;
             for namespace in
                 ["eno-system", "eno-devices", "eno-node", "kube-system", "default", FOREIGN_NAMESPACE]
             {
@@ -183,15 +188,13 @@ fn service_accounts_have_exactly_the_listed_permissions() {
                 let everyone = allowed_actions(&anyone, namespace).await;
                 let found: BTreeSet<_> =
                     allowed_actions(&client, namespace).await.difference(&everyone).cloned().collect();
-                let expected: BTreeSet<_> = PERMISSIONS
-                    .iter()
+                let expected: BTreeSet<_> = all()
                     .filter(|permission| permission.account == account)
                     .filter(|permission| permission.namespace.is_empty() || permission.namespace == namespace)
-                    .flat_map(Permission::lines)
-                    .map(|(.., line)| line)
+                    .flat_map(|permission| permission.lines().map(|(.., line)| line).collect::<Vec<_>>())
                     .collect();
                 let mut add_violation = |what, line| {
-                    violations.push(format!("{} in {namespace} {what}: {line}", account.1));
+                    violations.push(format!("{} in {namespace} {what}: {line}", account.name));
                 };
                 found
                     .difference(&expected)
@@ -224,20 +227,15 @@ fn bindings_name_only_listed_accounts() {
         for binding in all.list(&of_operator).await.expect("RoleBindings") {
             add(binding.name_any(), binding.subjects);
         }
-        let with_permissions: BTreeSet<_> = PERMISSIONS
-            .iter()
-            .map(|permission| {
-                (
-                    "ServiceAccount".to_owned(),
-                    permission.account.0.to_owned(),
-                    permission.account.1.to_owned(),
-                )
-            })
-            .collect();
+        let key = |account: Account| {
+            ("ServiceAccount".to_owned(), account.namespace.to_owned(), account.name.to_owned())
+        };
+        let with_permissions: BTreeSet<_> =
+            super::permissions::all().map(|permission| key(permission.account)).collect();
         let bound: BTreeSet<_> = bound.into_keys().collect();
         assert_eq!(bound, with_permissions);
-        for account in [OVS_FABRIC, AGENT, DEFAULT] {
-            assert!(PERMISSIONS.iter().all(|permission| permission.account != account), "{account:?}");
-        }
+        let with_rights =
+            parts().filter(|part| part.rights.is_some()).map(|part| key(part.account)).collect();
+        assert_eq!(with_permissions, with_rights);
     });
 }

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
+use crate::security::service_accounts::parts;
+
 const AGENT: &str = "eno-agent";
 
 /// The objects of a folder of `deploy/`, as `kubectl apply -k` applies them.
@@ -69,16 +71,7 @@ fn all_pods_except_the_agent_meet_pod_security_restricted() {
         prepare(system).await;
         let all = [pods("deploy").await, pods("deploy/nats-cluster").await].concat();
         let names: BTreeSet<&str> = all.iter().map(|(name, ..)| name.as_str()).collect();
-        let wanted = [
-            AGENT,
-            "eno-driver-nad",
-            "eno-driver-netconf",
-            "eno-driver-neutron",
-            "eno-driver-ovs-fabric",
-            "eno-engine",
-            "eno-nats",
-        ];
-        assert_eq!(names, BTreeSet::from(wanted));
+        assert_eq!(names, eno_parts::workloads().map(|workload| workload.name).collect());
         for (name, namespace, template) in &all {
             let answer = admitted(system, namespace, template).await;
             assert_eq!(answer, Ok(()), "{name} in {namespace}");
@@ -123,8 +116,7 @@ fn pods_have_least_privilege() {
                 assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
             }
             // Only pods that use the API server have a token.
-            let uses_api = ["eno-engine", "eno-driver-netconf", "eno-driver-neutron", "eno-driver-nad"]
-                .contains(&name.as_str());
+            let uses_api = parts().any(|part| part.account.name == name && part.rights.is_some());
             assert_eq!(spec["automountServiceAccountToken"] == false, !uses_api, "{name}");
             let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
             let host: BTreeSet<_> =

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_parts::Account;
 use serde_json::Value;
 
 use crate::security::canaries::{Canary, CanarySearch};
 use crate::security::full_run::{MARKER, record};
-use crate::security::permissions::{KINDS, PERMISSIONS};
-use crate::security::service_accounts::{Account, ENGINE, NAD, NEUTRON};
+use crate::security::permissions::{self, KINDS};
+use crate::security::service_accounts::{ENGINE, NAD, parts};
 
 #[test]
 #[ignore = "needs root: real nodes"]
@@ -52,16 +53,8 @@ fn no_secret_is_logged_published_or_stored() {
     assert!(empty_outputs.is_empty(), "{empty_outputs:?}");
     let log_sizes: BTreeMap<&str, usize> =
         record.texts.iter().map(|text| (text.source.as_str(), text.bytes.len())).collect();
-    let parts = [
-        "engine",
-        "driver-netconf",
-        "driver-nad",
-        "driver-ovs-fabric",
-        "driver-neutron",
-        "node1-agent",
-        "node2-agent",
-    ];
-    for part in parts {
+    let of_sandbox = eno_parts::ALL.into_iter().filter(|part| part.sandbox).map(|part| part.name);
+    for part in of_sandbox.chain(["node1-agent", "node2-agent"]) {
         let logged =
             log_sizes.iter().any(|(source, size)| source.contains(&format!("logs/{part}")) && *size > 10_000);
         assert!(logged, "{part} logged next to nothing: {log_sizes:#?}");
@@ -84,7 +77,7 @@ const RARELY_USED: &[(Account, &str, &[&str], &str)] = &[
     (ENGINE, "get", KINDS, "the finalizer is looked for when somebody else changed the list of them"),
     (ENGINE, "get", POD_KINDS, "the same"),
     (NAD, "get", &["network-attachment-definitions"], "it is asked for while the watch is broken"),
-    (NEUTRON, "get", &["secrets", "fabricdevices"], "the sandbox has no OpenStack"),
+    (eno_parts::DRIVER_NEUTRON.account, "get", &["secrets", "fabricdevices"], "the sandbox has no OpenStack"),
 ];
 
 /// The permissions that a successful request used. The audit shows server-side apply of a new object as a patch that
@@ -116,20 +109,20 @@ fn every_permission_is_used_and_none_is_missing() {
     let used: BTreeSet<(String, &str, String)> =
         requests.iter().filter_map(granted_permissions).flatten().collect();
     let mut unused = Vec::new();
-    for permission in PERMISSIONS {
+    for permission in permissions::all() {
         for (verb, resource, _, line) in permission.lines() {
             let rarely_used = RARELY_USED.iter().any(|(account, rare, of, _)| {
                 *account == permission.account && *rare == verb && of.contains(&resource)
             });
             if !rarely_used && !used.contains(&(permission.account.user(), verb, resource.to_owned())) {
-                unused.push(format!("{}: {line}", permission.account.1));
+                unused.push(format!("{}: {line}", permission.account.name));
             }
         }
     }
     assert!(unused.is_empty(), "rights that nobody needed:\n{}", unused.join("\n"));
 
     // No request was forbidden.
-    let accounts: BTreeSet<String> = Account::ALL.into_iter().map(Account::user).collect();
+    let accounts: BTreeSet<String> = parts().map(|part| part.account.user()).collect();
     let refused: BTreeSet<String> = requests
         .iter()
         .filter(|request| request["responseStatus"]["code"] == 403)

@@ -42,13 +42,8 @@ fn no_stolen_key_stops_the_engine_or_speaks_for_others() {
         let admin = system.nats(NatsUser::Admin).await;
         let before = terms(system).await;
         let (_, report) = last(&admin, RESULT).await;
-        for (user, own) in [
-            (NatsUser::DriverNetconf, "netconf"),
-            (NatsUser::DriverOvsFabric, "ovs-fabric"),
-            (NatsUser::DriverNeutron, "neutron"),
-            (NatsUser::DriverNad, "nad"),
-            (NatsUser::Inspect, "none"),
-        ] {
+        for user in NatsUser::all().filter(|user| ![NatsUser::ENGINE, NatsUser::Admin].contains(user)) {
+            let own = user.driver().unwrap_or("none");
             let stolen = system.nats(user).await;
             let client = stolen.client();
             // The server's answer takes the place of a command, and of an entry of the outbox.

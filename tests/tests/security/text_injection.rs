@@ -211,7 +211,7 @@ fn texts_of_a_device_are_cut_and_cleaned() {
         let results = admin.get_stream("ENO_RESULTS").await.expect("a stream");
         // The test reports in the place of the driver.
         system.sandbox.stop_child("driver-netconf").await.expect("a driver that leaves");
-        let client = system.nats(NatsUser::DriverNetconf).await;
+        let client = system.nats(NatsUser::Part(eno_parts::DRIVER_NETCONF)).await;
         let last = results.get_last_raw_message_by_subject(RESULT).await.expect("a report");
         let mut report: Value = serde_json::from_slice(&last.payload).expect("JSON");
         let hostile = "<rpc-error>\u{1b}[2J\u{9b}31m\u{202e}\u{200b}\r\nlost";

@@ -128,7 +128,7 @@ pub(crate) fn hidden_tiers(world: &ClusterState) -> Vec<Tier> {
 /// The path of an object. It has no hops if the object is none on a path.
 pub(crate) fn path(inputs: Inputs<'_>, key: &Key) -> Path {
     let mut builder = Builder::new(inputs);
-    if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
+    if key.kind.has_vlan() {
         for attachment in attachments_of(inputs.world, key) {
             builder.object(&attachment);
         }
@@ -198,7 +198,7 @@ impl<'a> Builder<'a> {
     /// The VLANs of networks, by their specs.
     fn vlans(&self, networks: &BTreeSet<String>) -> VlanSet {
         let ids = networks.iter().filter_map(|network| {
-            let key = network_key(network)?;
+            let key = Key::of_network(network)?;
             let field = if key.kind == Kind::L2Service { "SegmentationID" } else { "Vlan" };
             let id = self.inputs.world.object(&key)?.data.pointer(&format!("/spec/{field}"))?.as_u64()?;
             eno_schemas::VlanId::new(u16::try_from(id).ok()?).ok()
@@ -253,10 +253,4 @@ impl<'a> Builder<'a> {
         hops.sort_by(|a, b| (a.tier, &a.group, &a.label, &a.id).cmp(&(b.tier, &b.group, &b.label, &b.id)));
         Path { hops, links }
     }
-}
-/// A network as written in `owners`.
-pub(crate) fn network_key(text: &str) -> Option<Key> {
-    let (kind, name) = text.split_once('/')?;
-    let kind = [Kind::L2Service, Kind::L2BridgeDomain].into_iter().find(|known| known.as_str() == kind)?;
-    Some(Key::cluster(kind, &name.into()))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::installer::VERSION;
-use super::render::{NATS, OPTIONAL, RenderError, SYSTEM, operator};
+use super::render::{NATS, OPTIONAL, RenderError, SYSTEM, id, operator};
 use super::values::Replicas;
 use template::Templates;
 
@@ -34,7 +34,7 @@ pub fn files() -> Result<BTreeMap<String, String>, RenderError> {
     let mut templates = Templates::default();
     let (one, three) = (objects(Replicas::One)?, objects(Replicas::Three)?);
     for id in three.keys().chain(one.keys().filter(|id| !three.contains_key(*id))) {
-        templates.add_variants(&file_of(&id.0, &id.2), one.get(id), three.get(id))?;
+        templates.add_variants(&file_of(&id[0], &id[2]), one.get(id), three.get(id))?;
     }
     for manifest in OPTIONAL {
         for object in manifest.objects()? {
@@ -45,20 +45,12 @@ pub fn files() -> Result<BTreeMap<String, String>, RenderError> {
     Ok(files)
 }
 
-/// Kind, namespace and name of an object.
-type Id = (String, String, String);
-
-/// The objects of every installation. Helm makes the namespace of the release itself.
-fn objects(replicas: Replicas) -> Result<BTreeMap<Id, Value>, RenderError> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let id = |object: &Value| {
-        let metadata = &object["metadata"];
-        (text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"]))
-    };
+/// The objects of every installation by kind, namespace and name. Helm makes the namespace of the release itself.
+fn objects(replicas: Replicas) -> Result<BTreeMap<[String; 3], Value>, RenderError> {
     let mut objects = operator(replicas)?;
     objects.iter_mut().try_for_each(template::mark_shared_agent_key)?;
-    let objects = objects.into_iter().map(|object| (id(&object), object));
-    Ok(objects.filter(|((kind, _, name), _)| kind != "Namespace" || name != SYSTEM).collect())
+    let objects = objects.into_iter().map(|object| (id(&object).map(str::to_owned), object));
+    Ok(objects.filter(|([kind, _, name], _)| kind != "Namespace" || name != SYSTEM).collect())
 }
 
 /// The name of the template of an object.

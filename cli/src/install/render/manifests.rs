@@ -1,15 +1,16 @@
 //! The embedded manifests.
 
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{PART_OF, RenderError, SYSTEM, VERSION_ANNOTATION};
 use crate::install::installer::VERSION;
 use crate::install::values::Replicas;
 
-/// The operator with one NATS server, as `kubectl kustomize deploy` renders it.
+/// The operator with one NATS server, without its definitions, as `kubectl kustomize deploy` renders it.
 const OPERATOR: &str = include_str!("../../../../deploy/rendered/operator.yaml");
-/// The operator with three NATS servers, as `kubectl kustomize deploy/nats-cluster-install` renders it.
-const OPERATOR_NATS_CLUSTER: &str = include_str!("../../../../deploy/rendered/operator-nats-cluster.yaml");
+/// The objects that differ with three NATS servers, as `kubectl kustomize deploy/nats-cluster-install` renders them.
+const NATS_CLUSTER: &str = include_str!("../../../../deploy/rendered/nats-cluster.yaml");
 /// What the Prometheus operator scrapes.
 const POD_MONITORS: &str = include_str!("../../../../deploy/monitoring/pod-monitors.yaml");
 /// The dashboard for Grafana.
@@ -90,30 +91,37 @@ impl Manifest {
     }
 }
 
-/// The objects that every installation has, without the edits. ConfigMaps have their names without the hash that
-/// Kustomize adds.
+/// The objects that every installation has, without the edits.
 pub fn operator(replicas: Replicas) -> Result<Vec<Value>, RenderError> {
-    /// A dash and the hash.
-    const SUFFIX: usize = 11;
-    let text = match replicas {
-        Replicas::One => OPERATOR,
-        Replicas::Three => OPERATOR_NATS_CLUSTER,
-    };
-    let names: Vec<String> = parse(text)?
-        .iter()
-        .filter(|object| object["kind"] == "ConfigMap")
-        .filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned))
-        .collect();
-    let mut text = text.to_owned();
-    for name in names {
-        let plain = &name[..name.len().saturating_sub(SUFFIX)];
-        text = text.replace(&format!("name: {name}\n"), &format!("name: {plain}\n"));
+    let mut objects = parse(OPERATOR)?;
+    if replicas == Replicas::Three {
+        for object in parse(NATS_CLUSTER)? {
+            if let Some(same) = objects.iter_mut().find(|other| id(other) == id(&object)) {
+                *same = object;
+            } else {
+                let last = objects.iter().rposition(|other| other["kind"] == object["kind"]);
+                objects.insert(last.map_or(0, |last| last + 1), object);
+            }
+        }
     }
-    let mut objects = parse(&text)?;
-    for object in objects.iter_mut().filter(|object| object["kind"] == "CustomResourceDefinition") {
-        object["metadata"]["annotations"][VERSION_ANNOTATION] = Value::String(VERSION.to_owned());
+    let mut definitions = eno_nbi_crds::crds();
+    definitions.sort_by_key(ResourceExt::name_any);
+    for definition in definitions {
+        let invalid = |error: serde_json::Error| RenderError::Object {
+            object: "a CustomResourceDefinition".to_owned(),
+            problem: error.to_string(),
+        };
+        let mut definition = serde_json::to_value(definition).map_err(invalid)?;
+        definition["metadata"]["annotations"][VERSION_ANNOTATION] = Value::String(VERSION.to_owned());
+        objects.push(definition);
     }
     Ok(objects)
+}
+
+/// Kind, namespace and name of an object.
+pub fn id(object: &Value) -> [&str; 3] {
+    let metadata = &object["metadata"];
+    [&object["kind"], &metadata["namespace"], &metadata["name"]].map(|part| part.as_str().unwrap_or_default())
 }
 
 /// Reads objects of a manifest.

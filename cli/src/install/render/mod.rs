@@ -16,7 +16,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 pub use edits::{Content, EDITS, Edit, Form, replace_any_address};
-pub use manifests::{Manifest, OPTIONAL, operator};
+pub use manifests::{Manifest, OPTIONAL, id, operator};
 pub use second_keys::{SHARED_AGENT_KEY, next_public, with_shared_key};
 
 use super::secrets::{self, Data, Secrets};

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use eno_parts::nats_variable;
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, PodTemplateSpec, SecretKeySelector};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -61,19 +62,15 @@ pub(super) fn add_variables(servers: &mut DynamicObject, secrets: &Secrets) -> R
     })
 }
 
-fn variable(user: &str) -> String {
-    format!("{}_NKEY", user.replace('-', "_").to_uppercase())
-}
-
 fn second_variable(user: &str) -> String {
-    format!("{}_NEXT", variable(user))
+    format!("{}_NEXT", nats_variable(user))
 }
 
 /// Repeats the block of each user in an authorization for NATS, with the variable of its second key.
 fn with_second_keys(text: &str, users: &[&str]) -> Result<String, String> {
     let mut text = text.to_owned();
     for user in users {
-        let key = format!("nkey: ${}", variable(user));
+        let key = format!("nkey: ${}", nats_variable(user));
         let block = block_of(&text, &key)?;
         let second = text[block.clone()].replace(&key, &format!("nkey: ${}", second_variable(user)));
         text.insert_str(block.end, &added(&second, ["", ""]));
@@ -92,7 +89,7 @@ fn with_shared_keys(text: &str, variables: &[String]) -> Result<String, String> 
 
 /// Adds the user of all agents with a variable for its key. A line stands before each addition, and one after it.
 pub fn with_shared_key(text: &str, variable: &str, [before, after]: [&str; 2]) -> Result<String, String> {
-    let model = self::variable(MODEL);
+    let model = nats_variable(MODEL);
     let block = block_of(text, &format!("nkey: ${model}"))?;
     let agents = text[block.clone()]
         .replace(&model, variable)

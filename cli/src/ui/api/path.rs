@@ -4,31 +4,16 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::observation::Tier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Answer, Missing, commands, key_of, missing, not_found};
-use crate::inspect::end_to_end::{self, Hop, Link, network_key};
+use crate::inspect::end_to_end::{self, Hop, Link};
 use crate::inspect::path::networks;
 use crate::inspect::status::{Condition, Row, conditions, row};
 use crate::ui::App;
-
-/// The fields of specs that name other objects, and their kinds.
-const REFERENCES: [(&str, Kind); 11] = [
-    ("L2Services", Kind::L2Service),
-    ("ConnectionPoint", Kind::ConnectionPoint),
-    ("ConnectionPoints", Kind::ConnectionPoint),
-    ("NodePool", Kind::NodePool),
-    ("Subnets", Kind::Subnet),
-    ("Routes", Kind::Route),
-    ("PhysicalNW", Kind::PhysicalNetwork),
-    ("Ports/Device", Kind::FabricDevice),
-    ("Ports/PhysicalNW", Kind::PhysicalNetwork),
-    ("Device", Kind::FabricDevice),
-    ("Bridge", Kind::Bridge),
-];
 
 #[derive(Deserialize)]
 pub(super) struct Asked {
@@ -88,7 +73,7 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
 /// The networks that an object is or attaches to, as far as the viewer may read them.
 fn networks_of(world: &ClusterState, key: &Key) -> Vec<Network> {
     let found = networks(world, key).into_iter().filter_map(|network| {
-        let key = network_key(&network)?;
+        let key = Key::of_network(&network)?;
         let object = world.object(&key)?;
         let spec = |field: &str| object.data.pointer(&format!("/spec/{field}"));
         let vlan = spec("SegmentationID").or_else(|| spec("Vlan")).and_then(Value::as_u64);
@@ -118,29 +103,21 @@ fn subnet_text(world: &ClusterState, name: &str) -> String {
 fn references(world: &ClusterState, key: &Key) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let Some(spec) = world.object(key).and_then(|object| object.data.get("spec")) else { return found };
-    for (field, kind) in REFERENCES {
-        for name in names_at(spec, field) {
-            let name = Name::from(name);
-            let other = match kind {
-                Kind::Bridge => Key::namespaced(kind, &key.namespace, &name),
-                _ => Key::cluster(kind, &name),
-            };
-            if world.object(&other).is_some() {
-                found.insert(other.to_string());
-            }
-        }
+    for (field, kind) in key.kind.reference_fields() {
+        let keys = names_at(spec, field).into_iter().map(|name| Key::cluster(kind, &name.into()));
+        found.extend(keys.filter(|other| world.object(other).is_some()).map(|other| other.to_string()));
     }
     found
 }
 
-/// The texts of a field, or of a field of each element of a list.
+/// The texts of a field as in [`Kind::reference_fields`].
 fn names_at<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {
     let texts = |value: &'a Value| match value {
         Value::String(text) => vec![text.as_str()],
         Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    match field.split_once('/') {
+    match field.split_once("[].") {
         None => spec.get(field).map(texts).unwrap_or_default(),
         Some((list, field)) => {
             let elements = spec.get(list).and_then(Value::as_array).into_iter().flatten();

@@ -115,7 +115,7 @@ pub(super) fn predicates(path: &str) -> Vec<(&str, &str)> {
 mod tests {
     use super::*;
     use crate::plan::PortChange;
-    use crate::test_states::vid;
+    use crate::plan::test_states::vid;
 
     fn located(path: Option<&str>, message: &str) -> Option<ChangeUnit> {
         let mut changes = Changes::default();

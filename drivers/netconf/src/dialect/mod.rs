@@ -10,18 +10,17 @@ pub mod nxos;
 pub mod openconfig;
 pub mod srlinux;
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 
 use eno_schemas::VlanSet;
 
 use crate::hello::{Hello, Profile};
-use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig, ObservedPort};
+use crate::memory::Counter;
+use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig, ObservedPort};
 use crate::reply::RpcError;
 use crate::text::{Text, excerpt};
-use crate::xml::XmlError;
+use crate::xml::{Scope, Step, XmlError, escape, walk};
 
 /// A reply that does not follow the device's model. A retry can't help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,21 +52,34 @@ fn not_understood(leaf: &str, value: &str) -> String {
     format!("has {leaf} {:?}, which ENO does not understand and leaves as it is", excerpt(value, MAX_VALUE))
 }
 
-/// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of
-/// a type of the dialect, or nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Layout(Option<Arc<dyn Any + Send + Sync>>);
-
-impl Layout {
-    /// A layout with this state.
-    pub fn new(state: impl Any + Send + Sync) -> Self {
-        Self(Some(Arc::new(state)))
+/// The list `interfaces` with the content to select of each of these. Nothing for none: an empty list would select all.
+fn select_interfaces(namespace: &str, interfaces: &BTreeSet<&str>, content: &str) -> String {
+    if interfaces.is_empty() {
+        return String::new();
     }
+    let entries = interfaces.iter().fold(String::new(), |all, name| {
+        all + "<interface><name>" + &escape(name) + "</name>" + content + "</interface>"
+    });
+    format!("<interfaces xmlns=\"{namespace}\">{entries}</interfaces>")
+}
 
-    /// The state, if it has this type.
-    pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_deref()?.downcast_ref()
-    }
+/// Reads the names of interfaces from a reply.
+fn named_interfaces(
+    reply: &Text,
+    scope: fn(&str) -> Scope,
+    is_name: impl Fn(&str) -> bool,
+) -> Result<Inventory, ParseError> {
+    let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
+    walk(reply, scope, |step| {
+        if let Step::Leave(path, name) = step
+            && is_name(path)
+        {
+            kept.entry(name.len());
+            inventory.insert(name.to_owned(), InterfaceState::default());
+        }
+        kept.check()
+    })?;
+    Ok(inventory)
 }
 
 /// The dialects that a driver knows.

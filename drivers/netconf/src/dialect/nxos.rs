@@ -454,7 +454,7 @@ fn vlan(port: &mut ObservedPort, leaf: &str, text: &str) -> Option<VlanId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_states::vid;
+    use crate::plan::test_states::vid;
 
     const REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:base:1.0" message-id="7"><data>
       <System xmlns="http://cisco.com/ns/yang/cisco-nx-os-device">

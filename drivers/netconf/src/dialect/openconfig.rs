@@ -10,11 +10,11 @@ use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, Layout, ParseError, set_unfit};
+use crate::dialect::{Dialect, ParseError, named_interfaces, select_interfaces, set_unfit};
 use crate::hello::Hello;
 use crate::memory::Counter;
 use crate::plan::{
-    ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
+    ChangeUnit, Changes, Inventory, Layout, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
     ObservedVlan, PortChange, Setting,
 };
 use crate::reply::RpcError;
@@ -55,6 +55,7 @@ impl Dialect for OpenConfig {
 
     fn filter_for(&self, vlans: &VlanSet, interfaces: &BTreeSet<&str>) -> Option<String> {
         let mut entries = String::new();
+        // Writing to memory can't fail, so results of `write!` are dropped in this file.
         for vid in vlans.iter() {
             let _ = write!(entries, "<vlan><vlan-id>{vid}</vlan-id><config/></vlan>");
         }
@@ -64,9 +65,7 @@ impl Dialect for OpenConfig {
     }
 
     fn filter_interface(&self, interface: &str) -> Option<String> {
-        let mut filter = String::new();
-        push_ports(&mut filter, &[interface].into());
-        Some(filter)
+        Some(select_ports(&[interface].into()))
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
@@ -76,21 +75,11 @@ impl Dialect for OpenConfig {
     }
 
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        let mut filter = String::new();
-        push_interfaces(&mut filter, interfaces, |_| ());
-        filter
+        select_interfaces(INTERFACES, interfaces, "")
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
-        walk(reply, scope, |step| {
-            if let Step::Leave("interfaces/interface/name", name) = step {
-                kept.entry(name.len());
-                inventory.insert(name.to_owned(), InterfaceState::default());
-            }
-            kept.check()
-        })?;
-        Ok(inventory)
+        named_interfaces(reply, scope, |path| path == "interfaces/interface/name")
     }
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
@@ -116,41 +105,24 @@ impl Dialect for OpenConfig {
 
 /// The subtree filter. `vlans`: the selection of each network-instance beside its name and type.
 fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
-    let mut filter = format!(
+    format!(
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>{vlans}\
-         </network-instance></network-instances>"
-    );
-    push_ports(&mut filter, interfaces);
-    filter
+         </network-instance></network-instances>{}",
+        select_ports(interfaces)
+    )
 }
 
 /// Selects the configuration of these interfaces that the dialect reads.
-fn push_ports(filter: &mut String, interfaces: &BTreeSet<&str>) {
-    push_interfaces(filter, interfaces, |filter| {
-        filter.push_str("<config><name/><type/></config>");
-        let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
-        for (holder, namespace, lag) in [("ethernet", ETHERNET, &*lag), ("aggregation", AGGREGATE, "")] {
-            let _ = write!(
-                filter,
-                "<{holder} xmlns=\"{namespace}\">{lag}<switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan>\
-                 </{holder}>"
-            );
-        }
-    });
-}
-
-/// Writing to memory can't fail, so results of `write!` are dropped in this file.
-fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: impl Fn(&mut String)) {
-    if interfaces.is_empty() {
-        return;
-    }
-    let _ = write!(filter, "<interfaces xmlns=\"{INTERFACES}\">");
-    for name in interfaces {
-        let _ = write!(filter, "<interface><name>{}</name>", escape(name));
-        content(filter);
-        filter.push_str("</interface>");
-    }
-    filter.push_str("</interfaces>");
+fn select_ports(interfaces: &BTreeSet<&str>) -> String {
+    let holder = |holder: &str, namespace: &str, lag: &str| {
+        format!(
+            "<{holder} xmlns=\"{namespace}\">{lag}<switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan></{holder}>"
+        )
+    };
+    let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
+    let (ethernet, aggregation) = (holder("ethernet", ETHERNET, &lag), holder("aggregation", AGGREGATE, ""));
+    let content = format!("<config><name/><type/></config>{ethernet}{aggregation}");
+    select_interfaces(INTERFACES, interfaces, &content)
 }
 
 fn scope(namespace: &str) -> Scope {

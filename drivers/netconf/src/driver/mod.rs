@@ -3,19 +3,18 @@
 mod open_session;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_device_secrets::SecretSource;
-use eno_sbi::{AuditSchedule, Driver, HOLD, Identity, Intent, LatestCommand, Reconciled, Work};
+use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
+use eno_sbi::{HOLD, Intent, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Desired, FabricDesired, FabricPort, Failure, Outcome, PayloadKind, PortBefore, Preview,
-    Report, VlanSet,
+    Applied, Command, FabricDesired, FabricPort, Outcome, PortBefore, Preview, Report, VlanSet,
 };
-use futures::channel::mpsc;
-use futures::{Stream, stream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
 use crate::dialect::Dialects;
@@ -54,28 +53,25 @@ pub struct Options {
 }
 
 /// Configures switches over NETCONF.
-pub struct NetconfDriver {
+pub type NetconfDriver = FabricDriver<Switches>;
+
+/// The switches.
+pub struct Switches {
     /// The configuration.
     options: Options,
-    /// The cached state of devices, by target.
-    devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
     /// Permits for connections to devices that answered last time, or are new.
     connecting: Semaphore,
     /// Permits for connections to devices that did not answer.
     connecting_to_lost: Semaphore,
-    /// The periodic reads.
-    audits: Arc<AuditSchedule>,
     /// The delays after lost sessions.
     reconnects: Arc<ReconnectPacer>,
-    /// The sender of targets to reconcile again.
-    changed: mpsc::UnboundedSender<String>,
-    /// The receiver of [`Driver::changed`], which takes it once.
-    changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    /// Tells the host of targets to reconcile again.
+    changes: Changes,
 }
 
 /// The cached state of a device. Losing it costs a read.
 #[derive(Default)]
-struct Device {
+pub struct Device {
     open_session: Option<OpenSession>,
     /// The last verification.
     verified: Option<Verified>,
@@ -166,46 +162,34 @@ impl Device {
     }
 }
 
-impl NetconfDriver {
-    /// A driver without sessions.
-    pub fn new(options: Options) -> Self {
-        let (changed, changes) = mpsc::unbounded();
+impl FabricDevices for Switches {
+    const NAME: &'static str = NAME;
+    const CONFIGURES: &'static str = "switches";
+    type Options = Options;
+    type State = Device;
+
+    fn new(options: Options, changes: Changes) -> Self {
         Self {
-            audits: Arc::default(),
             reconnects: Arc::default(),
             connecting: Semaphore::new(MAX_CONNECTS),
             connecting_to_lost: Semaphore::new(MAX_CONNECTS_TO_LOST),
             options,
-            devices: Mutex::default(),
-            changed,
-            changes: Mutex::new(Some(changes)),
+            changes,
         }
     }
 
-    fn device(&self, target: &str) -> Arc<tokio::sync::Mutex<Device>> {
-        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(devices.entry(target.to_owned()).or_default())
+    fn capabilities(&self) -> Vec<String> {
+        let dialects = self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name()));
+        std::iter::once(HOLD.to_owned()).chain(dialects).collect()
     }
 
-    /// The audit interval of a device.
-    fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
-        let own = device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
-        own.unwrap_or(self.options.audit_interval)
-    }
-
-    /// The timeouts of a session with the device.
-    fn limits(&self, device: &Device) -> Limits {
-        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
-    }
-
-    async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+    async fn reconcile(&self, device: &mut Device, work: &Work, desired: &FabricDesired) -> Reconciled {
         let target = &work.command.target;
-        let device = self.device(target);
-        let mut device = device.lock().await;
         let generation = &work.command.generation;
         let desired =
             &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
-        let content_hash = content_hash(desired);
+        // The uid tells clusters apart, and is no configuration.
+        let content_hash = content_hash(&FabricDesired { cluster_uid: None, ..desired.clone() });
         let verified = device.verified.as_ref();
         let same = verified.filter(|verified| verified.content_hash == content_hash);
         let verified_other_command = same.is_none() && verified.is_some();
@@ -237,7 +221,7 @@ impl NetconfDriver {
             let mut open_session = if let Some(open_session) = reusable {
                 open_session
             } else {
-                let limits = self.limits(&device);
+                let limits = self.limits(device);
                 match work.await_connection(self.connect(target, desired, device.lost, limits)).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
@@ -259,7 +243,7 @@ impl NetconfDriver {
                 desired,
                 persist_id: &persist_id,
                 confirm_timeout: self.options.confirm_timeout
-                    + self.limits(&device).rpc.saturating_sub(self.options.limits.rpc),
+                    + self.limits(device).rpc.saturating_sub(self.options.limits.rpc),
                 intent: &intent,
                 device: &info,
                 own_before: &device.own_before,
@@ -290,7 +274,7 @@ impl NetconfDriver {
                         open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
                     });
                     device.open_session = Some(open_session);
-                    self.audits.record_read(target, self.audit_interval(&desired.device));
+                    self.changes.record_read(target, self.audit_interval(&desired.device));
                     if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
                         device.prior_state = prior_state;
                     }
@@ -350,30 +334,59 @@ impl NetconfDriver {
         }
     }
 
+    async fn preview(
+        &self,
+        device: &tokio::sync::Mutex<Device>,
+        command: &Arc<Command>,
+        desired: &FabricDesired,
+    ) -> Option<Preview> {
+        Some(self.preview_switch(&mut *device.lock().await, command, desired).await)
+    }
+
+    async fn forget(&self, _: &str, device: &tokio::sync::Mutex<Device>) {
+        if let Some(open_session) = device.lock().await.open_session.take() {
+            open_session.close().await;
+        }
+    }
+}
+
+impl Switches {
+    /// The audit interval of a device.
+    fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
+        audit_interval(device, self.options.audit_interval)
+    }
+
+    /// The timeouts of a session with the device.
+    fn limits(&self, device: &Device) -> Limits {
+        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
+    }
+
     /// Returns the edits for a command without sending them.
-    async fn preview_fabric(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
-        let target = &command.target;
-        let device = self.device(target);
-        let mut device = device.lock().await;
+    async fn preview_switch(
+        &self,
+        device: &mut Device,
+        command: &Arc<Command>,
+        desired: &FabricDesired,
+    ) -> Preview {
         // A session of other values stays open: who asks for a preview must not end it.
-        let open_session =
-            match device.open_session.take_if(|open_session| open_session.fits(&desired.device)) {
-                Some(open_session) => open_session,
-                None => match self.connect(target, desired, device.lost, self.limits(&device)).await {
-                    Ok(open_session) => open_session,
-                    Err(failed) => {
-                        let Reconciled { outcome, device, .. } = *failed;
-                        let failure =
-                            if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
-                        return Preview { failure, device, ..Preview::default() };
-                    }
-                },
-            };
+        let open_session = match device
+            .open_session
+            .take_if(|open_session| open_session.fits(&desired.device))
+        {
+            Some(open_session) => open_session,
+            None => match self.connect(&command.target, desired, device.lost, self.limits(device)).await {
+                Ok(open_session) => open_session,
+                Err(failed) => {
+                    let Reconciled { outcome, device, .. } = *failed;
+                    let failure = if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
+                    return Preview { failure, device, ..Preview::default() };
+                }
+            },
+        };
         // A preview leaves the detector unchanged.
         let clash_detector =
             device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
-        let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
-        let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
+        let work = Work::alone(Arc::clone(command));
         let info = self.info(&open_session, &desired.device);
         let transaction = Transaction {
             session: &open_session.session,
@@ -402,61 +415,6 @@ impl NetconfDriver {
             }
         }
     }
-}
-
-impl Driver for NetconfDriver {
-    fn identity(&self) -> Identity {
-        Identity {
-            name: NAME.into(),
-            kinds: vec![PayloadKind::Fabric],
-            capabilities: std::iter::once(HOLD.to_owned())
-                .chain(self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name())))
-                .collect(),
-        }
-    }
-
-    async fn reconcile(&self, work: Work) -> Reconciled {
-        match &work.command.desired {
-            Desired::Fabric(desired) => self.fabric(&work, desired).await,
-            other => Reconciled::failed(Failure::permanent(format!(
-                "the netconf driver configures switches, not {:?} targets",
-                other.kind()
-            ))),
-        }
-    }
-
-    async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
-        match &command.desired {
-            Desired::Fabric(desired) => Some(self.preview_fabric(Arc::clone(&command), desired).await),
-            Desired::Nad(_) | Desired::Node(_) => None,
-        }
-    }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let changes = changes.unwrap_or_else(|| mpsc::unbounded().1);
-        let audits =
-            stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)));
-        stream::select(changes, audits)
-    }
-
-    async fn forget(&self, target: &str) {
-        let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
-        self.audits.forget(target);
-        let Some(device) = device else { return };
-        if let Some(open_session) = device.lock().await.open_session.take() {
-            open_session.close().await;
-        }
-    }
-}
-
-/// The hash of the desired state without port memory, cluster uid and audit interval, which cause no edit.
-fn content_hash(desired: &FabricDesired) -> String {
-    let mut desired = desired.clone();
-    desired.cluster_uid = None;
-    desired.device.audit_interval = None;
-    desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
-    Desired::Fabric(desired).hash()
 }
 
 /// Our VLANs after a final commit.

@@ -10,7 +10,7 @@ use eno_schemas::{DeviceInfo, FabricDesired, Failure, Text};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use super::{NAME, NetconfDriver};
+use super::{NAME, Switches};
 use crate::dialect::{Dialect, Dialects, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
@@ -64,7 +64,7 @@ impl OpenSession {
     }
 }
 
-impl NetconfDriver {
+impl Switches {
     /// The device information for reports.
     pub(super) fn info(&self, open_session: &OpenSession, device: &eno_schemas::Device) -> DeviceInfo {
         let interval = self.audit_interval(device).as_secs();
@@ -95,13 +95,12 @@ impl NetconfDriver {
         let own_session = Arc::new(OnceLock::new());
         let change_seen = Arc::new(AtomicBool::new(false));
         let notified: Notified = {
-            let (changed, target, own_session, change_seen) =
-                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&change_seen));
+            let (changes, target, own_session, change_seen) =
+                (self.changes.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&change_seen));
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
                     change_seen.store(true, Ordering::Relaxed);
-                    // The receiver is gone once the driver stops.
-                    let _ = changed.unbounded_send(target.clone());
+                    changes.notify(&target);
                 }
             })
         };
@@ -145,7 +144,7 @@ impl NetconfDriver {
             }
         }
         let watch = tokio::spawn({
-            let (mut closed, changed) = (session.closed(), self.changed.clone());
+            let (mut closed, changes) = (session.closed(), self.changes.clone());
             let reconnects = Arc::clone(&self.reconnects);
             async move {
                 // An error means that the driver dropped the session.
@@ -153,7 +152,7 @@ impl NetconfDriver {
                     let wait = reconnects.delay_after_loss();
                     info!(target, ?wait, "the session ended");
                     tokio::time::sleep(wait).await;
-                    let _ = changed.unbounded_send(target);
+                    changes.notify(&target);
                 }
             }
         });

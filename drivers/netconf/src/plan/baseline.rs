@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use eno_fabric_driver::desired::desired_vlans;
 use eno_schemas::{FabricDesired, VlanId, VlanSet, vlan_name};
 
-use super::{ObservedConfig, ObservedVlan, desired_vlans, is_ours};
+use super::{ObservedConfig, ObservedVlan, is_ours};
 
 /// Maximum VLANs that are read one by one. A larger change reads all VLANs.
 const MAX_SINGLE_VLANS: usize = 64;
@@ -69,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test_states::{desired, set};
+    use crate::plan::test_states::{desired, set};
 
     /// VIDs as the text of a set.
     fn vids(vids: &[u16]) -> String {

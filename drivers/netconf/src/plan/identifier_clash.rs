@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use eno_fabric_driver::desired::desired_vlans;
 use eno_schemas::{FabricDesired, Report, VlanId, VlanSet};
 
-use super::{CLASH, desired_vlans};
+use super::CLASH;
 
 /// Returns within a session after which a VLAN counts as foreign. A VLAN that is back in a new session may come from
 /// an older startup configuration.
@@ -91,7 +92,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_states::{desired, set};
+    use crate::plan::test_states::{desired, set};
 
     fn desired_state(cluster: &str, vlans: &str) -> FabricDesired {
         FabricDesired { cluster: cluster.into(), ..desired(vlans, &[]) }

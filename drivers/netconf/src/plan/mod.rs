@@ -21,6 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_fabric_driver::desired::{desired_vlans, listed_name, ports_by, vlans_of};
+use eno_fabric_driver::report::{BoundedNotes, reject_ports, reject_vlan};
 use eno_schemas::{
     Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortBefore, PortMode, Rejection,
     VLAN_TAKEN_OFF, VlanId, VlanSet, is_vlan_name, vlan_name,
@@ -32,12 +34,16 @@ mod closed_trunks;
 mod identifier_clash;
 mod observed;
 mod port_before;
+#[cfg(test)]
+pub(crate) mod test_states;
 
 pub use baseline::Baseline;
 pub use changes::{ChangeUnit, Changes, Exclusions, ModeChange, PortChange};
 pub use closed_trunks::{is_emptied, with_reported_ports};
 pub use identifier_clash::ClashDetector;
-pub use observed::{InterfaceState, Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
+pub use observed::{
+    InterfaceState, Inventory, Layout, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting,
+};
 pub use port_before::{NATIVE, with_new_port_memory};
 
 /// The note kind for VLANs of another cluster with our identifier.
@@ -60,30 +66,12 @@ pub struct Plan {
 
 /// The interfaces that a command lists. A LAG stands for its listed members.
 pub fn interfaces(desired: &FabricDesired) -> BTreeSet<&str> {
-    desired.ports.iter().map(interface).collect()
-}
-
-fn interface(port: &FabricPort) -> &str {
-    port.lag.as_deref().unwrap_or(&port.name)
+    desired.ports.iter().map(listed_name).collect()
 }
 
 /// The listed ports by their interfaces.
 pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
-    let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
-    for port in &desired.ports {
-        members.entry(interface(port)).or_default().push(port);
-    }
-    members
-}
-
-/// The VLANs that are to exist.
-pub fn desired_vlans(desired: &FabricDesired) -> VlanSet {
-    desired.vlans.iter().map(|vlan| vlan.vid).collect()
-}
-
-/// The desired VLANs of an interface, by its listed ports.
-pub(crate) fn vlans_of(ports: &[&FabricPort]) -> VlanSet {
-    ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans))
+    ports_by(desired, |port| Some(listed_name(port)))
 }
 
 /// Computes the difference. Units in `excluded` stay as they are and are rejected with their reasons.
@@ -169,7 +157,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
             empty_opens: observed.empty_opens,
             repair,
         };
-        let on_ports = vlans_of(ports);
+        let on_ports = vlans_of(ports.iter().copied());
         let wanted = on_ports.intersection(&usable).difference(&stay);
         // A desired VLAN that can't be created is not taken off its ports either.
         let keep = on_ports.union(&stay).union(&subject.restored);
@@ -197,12 +185,9 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
 
 /// Returns a note for each VLAN up to a bound, then a note with the number of the rest.
 fn clash_notes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
-    let mut notes: Vec<Note> = contested.iter().take(MAX_NOTES).map(|vid| clash_note(vid, cluster)).collect();
-    if let Some(more) = contested.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
-        let message = format!("and {more} more VLANs of the other cluster");
-        notes.push(Note { kind: CLASH.into(), item: Item::TARGET, message: message.into() });
-    }
-    notes
+    let mut notes = BoundedNotes::new(MAX_NOTES);
+    contested.iter().for_each(|vid| notes.add(|| clash_note(vid, cluster)));
+    notes.finish(|more| format!("and {more} more VLANs of the other cluster"))
 }
 
 fn clash_note(vid: VlanId, cluster: &str) -> Note {
@@ -220,7 +205,7 @@ fn taken_off_note(
     before: Option<&PortBefore>,
     desired_vlans: &VlanSet,
 ) -> Option<Note> {
-    let off = before?.vlans.intersection(desired_vlans).difference(&vlans_of(subject.ports));
+    let off = before?.vlans.intersection(desired_vlans).difference(&vlans_of(subject.ports.iter().copied()));
     let port = subject.ports.first().filter(|_| !off.is_empty())?;
     let message = format!(
         "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
@@ -284,22 +269,6 @@ struct PortContext<'a> {
     repair: bool,
 }
 
-impl PortContext<'_> {
-    /// Rejects a VLAN on each port that wants it.
-    fn reject_vlan(&self, vid: VlanId, reason: &str, plan: &mut Plan) {
-        for port in self.ports.iter().filter(|port| port.vlans.contains(vid)) {
-            plan.rejected.push(Rejection::permanent(Item::port_vlan(&port.name, vid), reason));
-        }
-    }
-
-    /// Rejects each port that wants any VLAN.
-    fn reject(&self, reason: &str, plan: &mut Plan) {
-        for port in self.ports.iter().filter(|port| !port.vlans.is_empty()) {
-            plan.rejected.push(Rejection::permanent(Item::port(&port.name), reason));
-        }
-    }
-}
-
 /// Computes the change of one interface: it gets `wanted`, and loses all of `ours` except `keep`.
 fn plan_port(
     subject: &PortContext<'_>,
@@ -311,7 +280,7 @@ fn plan_port(
     let current = subject.current;
     if let Some(what) = &current.unfit {
         let reason = format!("{} {what}", subject.name);
-        subject.reject(&reason, plan);
+        plan.rejected.extend(reject_ports(subject.ports, &reason));
         wanted = VlanSet::EMPTY;
         if current.unread {
             for vid in
@@ -325,7 +294,8 @@ fn plan_port(
         }
     }
     for (vid, what) in current.taken.iter().filter(|(vid, _)| wanted.contains(**vid)) {
-        subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);
+        let reason = format!("VLAN {vid} can't be on {}: {what}", subject.name);
+        plan.rejected.extend(reject_vlan(subject.ports, *vid, &reason));
     }
     let taken = current.taken_vlans();
     wanted = wanted.difference(&taken);
@@ -340,14 +310,14 @@ fn plan_port(
                  it a trunk",
                 subject.name
             );
-            subject.reject(&reason, plan);
+            plan.rejected.extend(reject_ports(subject.ports, &reason));
             return None;
         }
     }
     if let Some(native) = current.native.filter(|native| wanted.contains(*native)) {
         wanted.remove(native);
         let reason = format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name);
-        subject.reject_vlan(native, &reason, plan);
+        plan.rejected.extend(reject_vlan(subject.ports, native, &reason));
     }
     let emptied = is_emptied(current, subject.ports);
     let close = emptied && subject.repair;
@@ -485,7 +455,7 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let of_ports = ours.union(&observed.deleted_by_others);
     let (mut ports, mut carried) = (BTreeMap::new(), BTreeMap::new());
     for port in &desired.ports {
-        let Some(current) = observed.ports.get(interface(port)) else { continue };
+        let Some(current) = observed.ports.get(listed_name(port)) else { continue };
         let tagged = current.tagged();
         let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&of_ports);
         let of_ours = of_ours.difference(&current.taken_vlans());

@@ -1,11 +1,12 @@
 //! The observed configuration of a device.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use crate::dialect::Layout;
-use crate::memory::Kept;
+use crate::memory::{Counter, Kept};
 
 /// The observed configuration of a device, independent of its model.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,23 @@ pub struct ObservedConfig {
     pub layout: Layout,
     /// The memory that it takes.
     pub memory: Kept,
+}
+
+/// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of
+/// a type of the dialect, or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Layout(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Layout {
+    /// A layout with this state.
+    pub fn new(state: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(state)))
+    }
+
+    /// The state, if it has this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
 }
 
 /// The interfaces of a device by name, from its operational state. Unconfigured hardware ports are in it.
@@ -125,5 +143,16 @@ impl ObservedPort {
     /// The tagged VLANs.
     pub fn tagged(&self) -> VlanSet {
         self.tagged.iter().copied().collect()
+    }
+}
+
+/// The settings of an interface. They are a node of a map, which has room for eleven.
+const SETTINGS: usize = 11 * size_of::<(&str, Setting)>();
+
+impl Counter {
+    /// An interface with its name and its settings, but without its VLANs.
+    pub(crate) fn port(&mut self, name: &str) {
+        self.entry(size_of::<ObservedPort>() + SETTINGS);
+        self.text(name);
     }
 }

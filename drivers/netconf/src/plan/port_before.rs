@@ -5,9 +5,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use eno_fabric_driver::desired::{desired_vlans, listed_name};
 use eno_schemas::{FabricDesired, FabricPort, PortBefore, VlanId, VlanSet};
 
-use super::{Mode, ObservedConfig, ObservedPort, Plan, desired_vlans, interface, members, ours};
+use super::{Mode, ObservedConfig, ObservedPort, Plan, members, ours};
 
 /// The name of the native VLAN setting, in dialects where the mode depends on it.
 pub const NATIVE: &str = "native";
@@ -109,7 +110,7 @@ pub fn with_new_port_memory<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<
     }
     let mut desired = desired.clone();
     for port in &mut desired.ports {
-        if let Some(before) = plan.before.get(interface(port)) {
+        if let Some(before) = plan.before.get(listed_name(port)) {
             port.before = Some(before.clone());
         }
     }
@@ -177,13 +178,13 @@ mod tests {
     use eno_schemas::{Item, VLAN_TAKEN_OFF};
 
     use super::*;
+    use crate::plan::test_states::{own_vlans, set};
     use crate::plan::{Changes, Exclusions, ModeChange, Setting, plan};
-    use crate::test_states::{own_vlans, set};
 
     /// `ports`: name, VLANs, and port memory.
     fn desired(vlans: &str, ports: &[(&str, &str, Option<PortBefore>)]) -> FabricDesired {
         let of_ports: Vec<(&str, &str)> = ports.iter().map(|(name, vlans, _)| (*name, *vlans)).collect();
-        let mut desired = crate::test_states::desired(vlans, &of_ports);
+        let mut desired = crate::plan::test_states::desired(vlans, &of_ports);
         for (port, (_, _, before)) in desired.ports.iter_mut().zip(ports) {
             port.before.clone_from(before);
         }
@@ -229,7 +230,10 @@ mod tests {
         assert_eq!(plan.changes.ports, BTreeMap::new());
         let rejected: Vec<&Item> = plan.rejected.iter().map(|one| &one.item).collect();
         assert!(rejected.contains(&&Item::port("e1")), "{rejected:?}");
-        assert!(rejected.contains(&&Item::port_vlan("e1", crate::test_states::vid(20))), "{rejected:?}");
+        assert!(
+            rejected.contains(&&Item::port_vlan("e1", crate::plan::test_states::vid(20))),
+            "{rejected:?}"
+        );
     }
 
     #[test]

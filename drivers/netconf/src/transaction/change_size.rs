@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eno_fabric_driver::report::change_report;
 use eno_schemas::ChangeReport;
 
 use crate::plan::Changes;
@@ -33,14 +34,8 @@ pub(super) fn report(
 ) -> ChangeReport {
     let ((added, removed), (not_added, not_removed)) =
         (added_and_removed(planned), added_and_removed(missing));
-    let count = |all: usize, less: usize| u32::try_from(all.saturating_sub(less)).unwrap_or(u32::MAX);
-    ChangeReport {
-        transaction,
-        at: jiff::Timestamp::now().to_string(),
-        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        added: count(added, not_added),
-        removed: count(removed, not_removed),
-    }
+    let (added, removed) = (added.saturating_sub(not_added), removed.saturating_sub(not_removed));
+    ChangeReport { transaction, ..change_report(took, added, removed) }
 }
 
 fn added_and_removed(changes: &Changes) -> (usize, usize) {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use eno_fabric_driver::desired::{desired_vlans, vlans_of};
+use eno_fabric_driver::report::{BoundedNotes, DRIFT};
 use eno_schemas::{
     Applied, Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
-use crate::plan::{
-    ChangeUnit, Mode, ObservedConfig, desired_vlans, emptied_list_message, is_emptied, members, ours,
-    vlans_of,
-};
+use crate::plan::{ChangeUnit, Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
 
 /// Maximum differences that get a note of their own.
 const MAX_DRIFT_NOTES: usize = 50;
@@ -99,7 +98,7 @@ impl KnownDeviations {
     /// The deviations under another command than that of the last report, of which only the noted drift is known.
     /// `None`: it notes no drift.
     pub fn after_report(report: &Report, desired: &FabricDesired) -> Option<Self> {
-        let noted = Self::of(report.notes.iter().filter(|note| note.kind == "Drift").map(|note| &note.item));
+        let noted = Self::of(report.notes.iter().filter(|note| note.kind == DRIFT).map(|note| &note.item));
         if noted == Self::default() {
             return None;
         }
@@ -145,14 +144,14 @@ pub fn items<'a>(
     notes: &'a [Note],
 ) -> impl Iterator<Item = &'a Item> {
     // A VLAN that was taken off a foreign list is as desired.
-    let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != VLAN_TAKEN_OFF);
+    let amiss = notes.iter().filter(|note| note.kind != DRIFT && note.kind != VLAN_TAKEN_OFF);
     let noted = amiss.map(|note| &note.item);
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }
 
 /// Finds the differences that are not `known`.
 pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> DriftFound {
-    let mut drift_notes = DriftNotes::default();
+    let mut drift_notes = DriftNotes { notes: BoundedNotes::new(MAX_DRIFT_NOTES), units: Vec::new() };
     let ours = ours(observed, &desired.cluster);
     let desired_vlans = desired_vlans(desired);
     let known_vlans = known.on_device();
@@ -195,7 +194,8 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDe
             port(&mut drift_notes, observed, interface, &ports, &of_ours, known);
         }
     }
-    drift_notes.found()
+    let DriftNotes { notes, units } = drift_notes;
+    DriftFound { notes: notes.finish(|more| format!("and {more} more differences")), units }
 }
 
 /// Adds the differences of one interface, which its ports share.
@@ -208,7 +208,7 @@ fn port(
     known: &KnownDeviations,
 ) {
     let Some(first) = ports.first() else { return };
-    let want = vlans_of(ports);
+    let want = vlans_of(ports.iter().copied());
     let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
     // A port of which every VLAN is a known deviation had none.
     let had_vlans = !want.difference(&known).is_empty();
@@ -255,30 +255,16 @@ fn port(
     }
 }
 
-#[derive(Default)]
 struct DriftNotes {
-    notes: Vec<Note>,
+    notes: BoundedNotes,
     units: Vec<ChangeUnit>,
-    more: usize,
 }
 
 impl DriftNotes {
     /// Adds a difference. `unit`: the part of a change that would repair it, if there is one.
     fn add(&mut self, item: Item, unit: Option<ChangeUnit>, message: impl FnOnce() -> String) {
         self.units.extend(unit);
-        if self.notes.len() < MAX_DRIFT_NOTES {
-            self.notes.push(Note { kind: "Drift".into(), item, message: message().into() });
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn found(mut self) -> DriftFound {
-        if self.more > 0 {
-            let message = format!("and {} more differences", self.more);
-            self.notes.push(Note { kind: "Drift".into(), item: Item::TARGET, message: message.into() });
-        }
-        DriftFound { notes: self.notes, units: self.units }
+        self.notes.add(|| Note::new(DRIFT, item, message()));
     }
 }
 
@@ -286,7 +272,7 @@ impl DriftNotes {
 mod tests {
     use super::*;
     use crate::plan::ObservedPort;
-    use crate::test_states::{desired, own_vlans, set, vid};
+    use crate::plan::test_states::{desired, own_vlans, set, vid};
 
     fn observed(vlans: &str, ports: &[(&str, &str)]) -> ObservedConfig {
         let port = |(name, vlans): &(&str, &str)| {
@@ -303,7 +289,7 @@ mod tests {
 
     fn messages(observed: &ObservedConfig, desired_state: &FabricDesired) -> Vec<String> {
         let notes = drift(observed, desired_state, &KnownDeviations::default()).notes;
-        assert!(notes.iter().all(|note| note.kind == "Drift"));
+        assert!(notes.iter().all(|note| note.kind == DRIFT));
         notes.into_iter().map(|note| note.message.into()).collect()
     }
 

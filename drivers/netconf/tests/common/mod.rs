@@ -1,25 +1,29 @@
 //! A simulated fabric and a driver.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eno_conformance::fabrics;
 use eno_device_secrets::{Login, SecretSource};
 use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{Baseline, ClashDetector};
-use eno_driver_netconf::session::Session;
+use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::{Limits, SshSession};
 use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
 use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan, Item,
-    Outcome, VlanId, VlanSet,
+    Applied, Command, Decision, Desired, Device, DeviceInfo, FabricDesired, Item, Outcome, VlanId, VlanSet,
 };
 use eno_simulator::{Capabilities, Fabric, FabricOptions, HandEdit, Switch, SwitchInfo, Topology};
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
+
+pub use eno_conformance::fabrics::{applied_vlans, failed, set, vid};
 
 pub const CLUSTER: &str = "test";
 
@@ -49,10 +53,8 @@ impl Bench {
         let fabric = Fabric::start(topology, FabricOptions::default()).await.expect("the fabric starts");
         let credentials = tempfile::tempdir().expect("a directory");
         for switch in fabric.info() {
-            let directory = credentials.path().join(&switch.name);
-            std::fs::create_dir(&directory).expect("a directory");
-            std::fs::write(directory.join("username"), &switch.username).expect("a file");
-            std::fs::write(directory.join("password"), &switch.password).expect("a file");
+            let login = [("username", &switch.username), ("password", &switch.password)];
+            fabrics::write_secret(credentials.path(), &switch.name, login);
         }
         for switch in fabric.info() {
             list_device(credentials.path(), &switch.name, &device_of(switch));
@@ -145,15 +147,7 @@ pub fn list_device(credentials: &Path, credential: &str, device: &Device) {
 
 /// The desired state with these VLANs, and with ports by name and VLANs.
 pub fn desired(device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
-    let owner = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
-    let ports: BTreeMap<&str, &str> = ports.iter().copied().collect();
-    FabricDesired {
-        cluster: CLUSTER.into(),
-        cluster_uid: None,
-        device,
-        vlans: set(vlans).iter().map(owner).collect(),
-        ports: ports.iter().map(|(port, vlans)| FabricPort::new(*port, set(vlans))).collect(),
-    }
+    fabrics::desired(CLUSTER, device, vlans, ports)
 }
 
 /// An edit that names VLANs.
@@ -230,6 +224,28 @@ pub fn work(target: &str, desired: FabricDesired) -> Work {
     Work::alone(command(target, desired))
 }
 
+/// A session whose replies are changed or measured.
+pub struct TappedSession {
+    pub session: SshSession,
+    /// Gets each reply, and returns what the transaction reads.
+    pub tap: Arc<dyn Fn(String) -> String + Send + Sync>,
+}
+
+impl Session for TappedSession {
+    fn hello(&self) -> &Hello {
+        self.session.hello()
+    }
+
+    fn call(&self, operation: Text) -> Call {
+        let (call, tap) = (self.session.call(operation), Arc::clone(&self.tap));
+        Box::pin(async move { Ok(tap(call.await?.to_string()).into()) })
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        self.session.ended()
+    }
+}
+
 /// A command of a transaction, and the channel of newer commands.
 pub struct Part {
     pub command: Command,
@@ -292,14 +308,6 @@ pub fn rolled_back(reconciled: &Reconciled) -> &str {
     }
 }
 
-pub fn set(text: &str) -> VlanSet {
-    text.parse().expect("a set of VLANs")
-}
-
-pub fn vid(id: u16) -> VlanId {
-    VlanId::new(id).expect("a VID")
-}
-
 /// The rejected items, none of which is rejected twice.
 #[track_caller]
 pub fn items(reconciled: &Reconciled) -> BTreeSet<Item> {
@@ -318,23 +326,9 @@ pub fn with_port_memory(mut desired: FabricDesired, applied: &Applied) -> Fabric
     desired
 }
 
-/// The applied VLANs as text: all, and by port.
-pub fn applied_vlans(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
-    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
-    match &reconciled.applied {
-        Some(Applied::Fabric { vlans, ports, .. }) => {
-            (vlans.to_string(), ports.iter().map(|(name, vlans)| (name.clone(), vlans.to_string())).collect())
-        }
-        other => panic!("no fabric: {other:?}"),
-    }
-}
-
-/// The reason of a failure, whether it is retryable, and whether the device is unreachable.
-pub fn failed(reconciled: &Reconciled) -> (&str, bool, bool) {
-    match &reconciled.outcome {
-        Outcome::Failed(failure) => (&failure.reason, failure.retryable, failure.unreachable),
-        other => panic!("it did not fail: {other:?}"),
-    }
+/// The same with the port memory of a report.
+pub fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+    with_port_memory(desired.clone(), reconciled.applied.as_ref().expect("an applied state"))
 }
 
 /// The switch's own view: its VLANs under our names, and the VLANs that a port carries.

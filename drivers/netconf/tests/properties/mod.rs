@@ -15,9 +15,10 @@ use std::ops::Range;
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::plan::{
-    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, desired_vlans, interfaces, ours, plan,
+    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, interfaces, ours, plan,
     with_new_port_memory,
 };
+use eno_fabric_driver::desired::desired_vlans;
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use eno_driver_netconf::dialect::{Dialect, Dialects, Layout, ParseError};
+use eno_driver_netconf::dialect::{Dialect, Dialects, ParseError};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{
-    ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
+    ChangeUnit, Changes, InterfaceState, Inventory, Layout, Mode, ModeChange, ObservedConfig, ObservedPort,
     ObservedVlan, Setting,
 };
 use eno_driver_netconf::session::{Call, CallError, Session};

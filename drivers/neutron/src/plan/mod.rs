@@ -17,7 +17,7 @@ mod refusals;
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{FabricDesired, FabricPort, Note, Rejection, VlanId};
+use eno_schemas::{FabricDesired, Note, Rejection, VlanId};
 
 use crate::mark::Mark;
 use crate::request::Request;
@@ -42,10 +42,4 @@ pub struct Plan {
 /// Plans the difference between the observed and the desired state.
 pub fn plan(view: &View, desired: &FabricDesired, mark: &Mark, refusals: &Refusals) -> Plan {
     planner::plan(view, desired, mark, refusals)
-}
-
-/// The port of the spec that a port of the desired state stands for: its name, or for one that left the spec, the name
-/// that it had.
-pub fn listed_name(port: &FabricPort) -> &str {
-    port.lag.as_deref().unwrap_or(&port.name)
 }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use eno_fabric_driver::desired::listed_name;
+use eno_fabric_driver::report::reject_vlan;
 use eno_schemas::{FabricDesired, FabricPort, Item, NetworkType, Note, Rejection, Text, VlanId, VlanSet};
 
 use super::attributes::NewMtu;
-use super::{Attributes, Plan, Refusals, listed_name};
+use super::{Attributes, Plan, Refusals};
 use crate::mark::{Mark, offer_tag};
 use crate::request::{NewNetwork, NewPort, Request, Resource};
 use crate::view::{Id, Network, Port, Trunk, View};
@@ -447,10 +449,8 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn reject_on(&mut self, trunk: &str, vid: VlanId, reason: &str) {
-        let ports: Vec<&FabricPort> = self.ports_of(trunk).filter(|port| port.vlans.contains(vid)).collect();
-        for port in ports {
-            self.reject(Item::port_vlan(&port.name, vid), reason.to_owned());
-        }
+        let ports: Vec<&FabricPort> = self.ports_of(trunk).collect();
+        self.plan.rejected.extend(reject_vlan(&ports, vid, reason));
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use eno_driver_neutron::driver::NeutronDriver;
-use eno_sbi::{Driver, Reconciled, Work};
+use eno_conformance::fabrics;
+use eno_sbi::Driver;
 use eno_schemas::{
     AddressPair, Applied, Command, Desired, Drift, FabricDesired, NetworkType, NeutronSettings,
 };
@@ -20,11 +20,6 @@ fn to_neutron(seen: &[Seen]) -> Vec<String> {
     };
     let seen = seen.iter().filter(|(_, url)| !url.contains("marker="));
     seen.filter_map(|(method, url)| Some(format!("{method} {}", path(url)?))).collect()
-}
-
-async fn reconcile_as(driver: &NeutronDriver, target: &str, desired: &FabricDesired) -> Reconciled {
-    let command = Command::new("neutron", target, (1, 1), Desired::Fabric(desired.clone()));
-    driver.reconcile(Work::alone(command)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,7 +257,7 @@ async fn clusters_and_devices_share_a_project() {
 
     // Another FabricDevice of the first cluster.
     let second = cloud.desired(&[("t2", &[2]), (PHYSICAL, &[2])]);
-    applied(&reconcile_as(&driver, "vim2", &second).await);
+    applied(&fabrics::reconcile(&driver, "vim2", second).await);
     applied(&reconcile(&driver, &cloud.desired(&[("t1", &[]), (PHYSICAL, &[])])).await);
     let mut names: Vec<String> = cloud
         .list("networks")

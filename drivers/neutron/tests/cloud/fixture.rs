@@ -7,13 +7,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use eno_conformance::fabrics;
 use eno_control_plane::openstack::{Account, OpenStack, OpenStackClient, OpenStackOptions, Release};
 use eno_control_plane::parts::Parts;
 use eno_device_secrets::SecretSource;
 use eno_driver_neutron::driver::{NeutronDriver, Options};
 use eno_driver_neutron::http::Limits;
-use eno_sbi::{Driver, Reconciled, Work};
-use eno_schemas::{Applied, Command, Desired, Device, FabricDesired, FabricPort, Outcome, VlanId};
+use eno_sbi::Reconciled;
+use eno_schemas::{Device, FabricDesired, FabricPort};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -21,7 +22,7 @@ use tokio::runtime::Handle;
 use crate::cloud::proxy::{Proxy, REQUEST_LIMIT};
 use crate::world;
 
-pub use crate::world::{PHYSICAL, TARGET};
+pub use crate::world::{PHYSICAL, TARGET, vid};
 
 /// Names another release of OpenStack for all tests of the process.
 pub const RELEASE: &str = "ENO_OPENSTACK_RELEASE";
@@ -165,12 +166,8 @@ impl Cloud {
 
     /// Replaces the Secret.
     pub fn write_secret(&self, values: &BTreeMap<&'static str, String>) {
-        let dir = self.secrets.path().join("vim");
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).unwrap();
-        for (key, value) in values {
-            std::fs::write(dir.join(key), value).unwrap();
-        }
+        let _ = std::fs::remove_dir_all(self.secrets.path().join("vim"));
+        fabrics::write_secret(self.secrets.path(), "vim", values.iter().map(|(key, value)| (*key, value)));
         self.list_device(&self.proxy.keystone());
     }
 
@@ -181,11 +178,8 @@ impl Cloud {
 
     /// Adds a Secret for another Keystone.
     pub fn add_secret(&self, name: &str, keystone: &str) {
-        let dir = self.secrets.path().join(name);
-        std::fs::create_dir(&dir).unwrap();
-        for (key, value) in self.login().into_iter().chain([("devices", keystone.to_owned())]) {
-            std::fs::write(dir.join(key), value).unwrap();
-        }
+        let values = self.login().into_iter().chain([("devices", keystone.to_owned())]);
+        fabrics::write_secret(self.secrets.path(), name, values);
     }
 
     /// Makes the Keystone at this address the only one that the Secret is for.
@@ -327,38 +321,17 @@ pub async fn post(client: &OpenStackClient, kind: &str, attributes: Value) -> St
 
 /// Runs one reconcile.
 pub async fn reconcile(driver: &NeutronDriver, desired: &FabricDesired) -> Reconciled {
-    let command = Command::new("neutron", TARGET, (1, 1), Desired::Fabric(desired.clone()));
-    driver.reconcile(Work::alone(command)).await
+    fabrics::reconcile(driver, TARGET, desired.clone()).await
 }
 
 /// The applied VLANs by port of a successful reconcile without rejections.
 #[track_caller]
 pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
-    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     assert!(reconciled.rejected.is_empty(), "{:?}", reconciled.rejected);
-    match &reconciled.applied {
-        Some(Applied::Fabric { ports, .. }) => {
-            ports.iter().map(|(port, vlans)| (port.clone(), vlans.to_string())).collect()
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The message of a failed reconcile, and whether a retry may help.
-#[track_caller]
-pub fn failure(reconciled: &Reconciled) -> (String, bool, bool) {
-    match &reconciled.outcome {
-        Outcome::Failed(failure) => (failure.reason.to_string(), failure.retryable, failure.unreachable),
-        other => panic!("{other:?}"),
-    }
+    fabrics::applied(reconciled)
 }
 
 /// A port of a desired state.
 pub fn port_of<'a>(desired: &'a mut FabricDesired, name: &str) -> &'a mut FabricPort {
     desired.ports.iter_mut().find(|port| port.name == name).unwrap()
-}
-
-/// A VLAN ID.
-pub fn vid(vlan: u16) -> VlanId {
-    VlanId::new(vlan).unwrap()
 }

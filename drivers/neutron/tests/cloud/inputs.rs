@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use eno_conformance::fabrics::failed;
 use eno_sbi::Driver as _;
 use eno_schemas::{Item, Outcome};
 use futures::{FutureExt as _, StreamExt as _};
 use rcgen::generate_simple_self_signed;
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, failure, port_of, reconcile, vid};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, port_of, reconcile, vid};
 use crate::cloud::proxy::{Fault, Proxy};
 
 /// The message of a failed login with these changes of the Secret.
@@ -19,9 +20,9 @@ async fn login_failure(cloud: &Cloud, change: impl FnOnce(&mut BTreeMap<&'static
     change(&mut values);
     cloud.write_secret(&values);
     let reconciled = reconcile(&cloud.driver(), &cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])])).await;
-    let (reason, retryable, unreachable) = failure(&reconciled);
+    let (reason, retryable, unreachable) = failed(&reconciled);
     assert!(retryable && !unreachable, "{reconciled:?}");
-    reason
+    reason.to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +65,8 @@ async fn application_credential_works_until_it_is_deleted() {
     applied(&reconcile(&cloud.driver(), &desired).await);
     cloud.client.delete(&path).await.unwrap();
     // Neutron keeps what it knows of a token for some minutes, so this is the next process.
-    let (reason, retryable, unreachable) = failure(&reconcile(&cloud.driver(), &desired).await);
+    let reconciled = reconcile(&cloud.driver(), &desired).await;
+    let (reason, retryable, unreachable) = failed(&reconciled);
     assert!(reason.contains("it may be wrong, expired or deleted"), "{reason}");
     assert!(retryable && !unreachable);
     assert_eq!(cloud.placed("t1").await.len(), 1, "what is there stays");
@@ -81,7 +83,7 @@ async fn expired_application_credential_is_named() {
         loop {
             let reconciled = reconcile(&cloud.driver(), &desired).await;
             if matches!(reconciled.outcome, Outcome::Failed(_)) {
-                break failure(&reconciled).0;
+                break failed(&reconciled).0.to_owned();
             }
         }
     };
@@ -318,7 +320,8 @@ async fn certificates_of_unknown_authorities_are_refused() {
     let mut desired = cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]);
     desired.device.address = proxy.keystone();
     cloud.list_device(&proxy.keystone());
-    let (reason, retryable, unreachable) = failure(&reconcile(&cloud.driver(), &desired).await);
+    let reconciled = reconcile(&cloud.driver(), &desired).await;
+    let (reason, retryable, unreachable) = failed(&reconciled);
     assert!(reason.contains("showed a certificate that is not accepted"), "{reason}");
     assert!(reason.contains("ca.crt of the Secret vim"), "{reason}");
     assert!(retryable && !unreachable);
@@ -338,7 +341,8 @@ async fn answers_that_are_not_the_api_are_named() {
     let html = || Fault::Answer(StatusCode::OK, &[("content-type", "text/html")], "<html>sign in</html>");
     for part in ["/auth/tokens", "/networks"] {
         cloud.proxy.set_faults(move |_, path| path.contains(part).then(html));
-        let (reason, retryable, _) = failure(&reconcile(&cloud.driver(), &desired).await);
+        let reconciled = reconcile(&cloud.driver(), &desired).await;
+        let (reason, retryable, _) = failed(&reconciled);
         assert!(reason.contains("answered 200 OK with text/html: a proxy or another server"), "{reason}");
         assert!(retryable);
     }
@@ -348,7 +352,8 @@ async fn answers_that_are_not_the_api_are_named() {
     cloud.proxy.set_faults(move |_, path| {
         path.contains("/trunks").then_some(Fault::Answer(StatusCode::NOT_FOUND, json, unknown))
     });
-    let (reason, ..) = failure(&reconcile(&cloud.driver(), &desired).await);
+    let reconciled = reconcile(&cloud.driver(), &desired).await;
+    let (reason, ..) = failed(&reconciled);
     assert!(
         reason.contains("has no trunks: an admin of the cloud enables the service plugin trunk"),
         "{reason}"
@@ -362,7 +367,8 @@ async fn answers_that_are_not_the_api_are_named() {
         )
     };
     cloud.proxy.set_faults(move |_, path| path.contains("/networks").then(gone));
-    let (reason, retryable, unreachable) = failure(&reconcile(&cloud.driver(), &desired).await);
+    let reconciled = reconcile(&cloud.driver(), &desired).await;
+    let (reason, retryable, unreachable) = failed(&reconciled);
     assert!(reason.contains("502 Bad Gateway"), "{reason}");
     assert!(retryable && unreachable);
     cloud.proxy.clear_faults();
@@ -381,6 +387,7 @@ async fn catalogue_without_neutron_is_named() {
     cloud.proxy.set_faults(move |_, path| {
         path.ends_with("/auth/tokens").then_some(Fault::Answer(StatusCode::CREATED, headers, token))
     });
-    let (reason, ..) = failure(&reconcile(&cloud.driver(), &cloud.desired(&[("t1", &[0])])).await);
+    let reconciled = reconcile(&cloud.driver(), &cloud.desired(&[("t1", &[0])])).await;
+    let (reason, ..) = failed(&reconciled);
     assert!(reason.contains("catalogue of project workers has no service of type network"), "{reason}");
 }

@@ -1,6 +1,5 @@
 //! A cloud that answers far more than was asked for, beside one that does not.
 
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
@@ -12,6 +11,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::cloud::fixture::{Cloud, PHYSICAL, Role};
+use crate::logins::token;
 
 /// A text that is made while it is sent.
 #[derive(Clone, Copy)]
@@ -85,15 +85,9 @@ async fn answer(State(shared): State<Arc<Hostile>>, request: Request) -> Respons
         });
     }
     let response = Response::builder().status(StatusCode::CREATED).header("x-subject-token", "t0ken");
-    let endpoint = json!({ "interface": "public", "url": shared.url });
-    let token = json!({ "token": {
-        "issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z",
-        "project": { "id": "p", "name": "p" },
-        "catalog": [{ "type": "network", "endpoints": [endpoint] }],
-    } });
     let body = match answer {
         Answer::Keystone(text) => text.body(),
-        Answer::Neutron(_) | Answer::Pages => Body::from(token.to_string()),
+        Answer::Neutron(_) | Answer::Pages => Body::from(token(&shared.url).to_string()),
     };
     response.body(body).unwrap()
 }
@@ -120,10 +114,8 @@ async fn cloud_that_answers_too_much_does_not_affect_others() {
     cloud.add_secret("hostile", &hostile.address());
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let mut program = Command::new(env!("CARGO_BIN_EXE_eno-driver-neutron"));
-    program.args(["--instance", "neutron1", "--nats-url", &server.url(), "--credentials-dir"]);
-    program.arg(cloud.secrets());
-    let mut driver = ShippedMemory::start("manager/driver-neutron.yaml", &program);
+    let program = env!("CARGO_BIN_EXE_eno-driver-neutron");
+    let mut driver = ShippedMemory::driver("neutron", program, &server, Some(cloud.secrets()));
     let healthy = |items: &[usize]| cloud.desired(&[("t1", items), (PHYSICAL, items)]);
     let command = |target: &str, sequence: u64, desired: FabricDesired| {
         eno_schemas::Command::new("neutron", target, (1, sequence), Desired::Fabric(desired))
@@ -149,12 +141,10 @@ async fn cloud_that_answers_too_much_does_not_affect_others() {
         };
         engine.report("neutron", "hostile", is_reason).await;
         driver.assert_alive();
-        println!("peak {} MiB of {}", driver.peak() >> 20, driver.limit() >> 20);
+        driver.print_peak("as it should");
     }
     let networks = cloud.list("networks").await;
     let ours = networks.iter().filter(|network| network["name"].as_str().unwrap().starts_with("eno-"));
     assert_eq!(ours.count(), ANSWERS.len());
-    let resident = driver.resident();
-    println!("{} MiB in the end", resident >> 20);
-    assert!(resident < driver.limit() / 2, "{} MiB are not given back", resident >> 20);
+    driver.assert_given_back();
 }

@@ -8,12 +8,11 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use rcgen::{CertifiedKey, KeyPair};
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+
+use crate::floods::acceptor;
 
 /// What happens to one request.
 #[derive(Clone, Debug)]
@@ -65,14 +64,7 @@ impl Proxy {
         let plain = listener.local_addr().unwrap();
         let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = format!("https://{}", front.local_addr().unwrap());
-        let key = PrivateKeyDer::try_from(certificate.signing_key.serialize_der()).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.cert.der().clone()], key)
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = acceptor(certificate);
         tokio::spawn(async move {
             while let Ok((client, _)) = front.accept().await {
                 let acceptor = acceptor.clone();

@@ -1,6 +1,5 @@
 //! A private Open vSwitch: a real ovsdb-server, and ovs-vswitchd with dummy interfaces.
 
-use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,15 +7,15 @@ use std::process::Child;
 use std::time::Duration;
 
 use eno_conformance::ovs_database::{OvsDatabase, end, output, program};
-use eno_conformance::until;
+use eno_conformance::{fabrics, until};
 use eno_driver_ovs_fabric::credentials::Credentials;
 use eno_driver_ovs_fabric::device::Limits;
 use eno_driver_ovs_fabric::driver::{Options, OvsFabricDriver};
-use eno_sbi::{Driver, Reconciled, Work};
-use eno_schemas::{
-    Applied, Command, Desired, Device, FabricDesired, FabricPort, FabricVlan, Outcome, VlanSet,
-};
+use eno_sbi::Reconciled;
+use eno_schemas::{Device, FabricDesired};
 use tempfile::TempDir;
+
+pub use eno_conformance::fabrics::{applied, on};
 
 pub const CLUSTER: &str = "c1";
 pub const TARGET: &str = "ovs1";
@@ -182,7 +181,7 @@ impl Switch {
     /// A desired state: VLANs by port.
     pub fn desired(&self, ports: &[(&str, &str)]) -> FabricDesired {
         let credential = matches!(self.transport, Transport::Tls).then(|| "ovs".to_owned());
-        desired(&self.address(), credential, ports)
+        fabrics::desired(CLUSTER, Device { credential, ..Device::new(self.address()) }, "", ports)
     }
 }
 
@@ -201,40 +200,9 @@ fn listener(transport: Transport, dir: &Path, port: u16) -> String {
     }
 }
 
-fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) -> FabricDesired {
-    let mut listed: Vec<FabricPort> =
-        ports.iter().map(|(name, vlans)| FabricPort::new(*name, vlans.parse().unwrap())).collect();
-    listed.sort_by(|one, other| one.name.cmp(&other.name));
-    let all = listed.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-    FabricDesired {
-        cluster: CLUSTER.into(),
-        cluster_uid: None,
-        device: Device { credential, ..Device::new(address) },
-        vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }).collect(),
-        ports: listed,
-    }
-}
-
 /// Runs one reconcile.
 pub async fn reconcile(driver: &OvsFabricDriver, desired: &FabricDesired) -> Reconciled {
-    let command = Command::new("ovs-fabric", TARGET, (1, 1), Desired::Fabric(desired.clone()));
-    driver.reconcile(Work::alone(command)).await
-}
-
-/// The applied VLANs by port of a successful reconcile.
-#[track_caller]
-pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
-    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
-    match &reconciled.applied {
-        Some(Applied::Fabric { ports, .. }) => {
-            ports.iter().map(|(port, vlans)| (port.clone(), vlans.to_string())).collect()
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-pub fn on(ports: &[(&str, &str)]) -> BTreeMap<String, String> {
-    ports.iter().map(|(port, vlans)| ((*port).to_owned(), (*vlans).to_owned())).collect()
+    fabrics::reconcile(driver, TARGET, desired.clone()).await
 }
 
 /// The directory of a credential.

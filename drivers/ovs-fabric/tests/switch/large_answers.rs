@@ -1,7 +1,6 @@
 //! A switch whose database sends far more than was asked for, beside one that does not.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use eno_conformance::{Engine, NatsServer, ShippedMemory};
@@ -105,9 +104,8 @@ async fn database_that_answers_too_much_does_not_affect_others() {
     let address = hostile(switch.path("driver.sock"), Arc::clone(&answer)).await;
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let mut program = Command::new(env!("CARGO_BIN_EXE_eno-driver-ovs-fabric"));
-    program.args(["--instance", "ovs1", "--nats-url", &server.url()]);
-    let mut driver = ShippedMemory::start("manager/driver-ovs-fabric.yaml", &program);
+    let program = env!("CARGO_BIN_EXE_eno-driver-ovs-fabric");
+    let mut driver = ShippedMemory::driver("ovs-fabric", program, &server, None);
     let command = |target: &str, sequence: u64, desired: FabricDesired| {
         eno_schemas::Command::new("ovs-fabric", target, (1, sequence), Desired::Fabric(desired))
     };
@@ -124,11 +122,9 @@ async fn database_that_answers_too_much_does_not_affect_others() {
         };
         engine.report("ovs-fabric", "hostile", is_reason).await;
         driver.assert_alive();
-        println!("peak {} MiB of {}: {reason}", driver.peak() >> 20, driver.limit() >> 20);
+        driver.print_peak(reason);
         engine.forget("ovs-fabric", "hostile").await;
     }
     assert_eq!(switch.trunks("p1"), [5, 203]);
-    let resident = driver.resident();
-    println!("{} MiB in the end", resident >> 20);
-    assert!(resident < driver.limit() / 2, "{} MiB are not given back", resident >> 20);
+    driver.assert_given_back();
 }

@@ -6,26 +6,18 @@ use std::borrow::Cow;
 use eno_schemas::{Desired, HostNetwork, NodeDesired};
 
 use super::Engine;
+use crate::kinds::{Absence, Spec};
 use crate::pods::template::owner_of;
-use crate::spec::Spec;
 use crate::{Kind, Name, Target};
 
 impl Engine {
     /// Why nothing may be decided without the objects of a kind; `None`: nothing that is realised depends on them. It
     /// counts before the first [`Engine::settle`]. Later no object that is not there is part of what is realised.
     pub fn need_of(&self, kind: Kind) -> Option<Cow<'static, str>> {
-        match kind {
-            // Other objects name these, and they ask for nothing by themselves.
-            Kind::Route | Kind::Subnet | Kind::PhysicalNetwork => self.realised_user(kind),
-            Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
-                self.config.nodes.then(|| self.pod_interfaces()).flatten()
-            }
-            Kind::NodePool
-            | Kind::FabricDevice
-            | Kind::ConnectionPoint
-            | Kind::L2Service
-            | Kind::L2BridgeDomain
-            | Kind::L2ServiceAttachment => Some("networks depend on it".into()),
+        match kind.facts().absence {
+            Absence::Never => Some("networks depend on it".into()),
+            Absence::UnlessNamed => self.realised_user(kind),
+            Absence::UnlessInPods => self.config.nodes.then(|| self.pod_interfaces()).flatten(),
         }
     }
 

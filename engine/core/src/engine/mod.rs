@@ -29,8 +29,8 @@ use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
 use crate::node::state::HostStates;
 use crate::node::target::NodeChanges;
-use crate::pods::Pods;
 use crate::pods::state::PodStates;
+use crate::pods::{Context, Pods};
 use crate::schedule::Schedule;
 use crate::store::{Store, Verdict};
 use crate::validate::{Validation, Validator, subnets};
@@ -105,7 +105,7 @@ impl Engine {
             }
             Event::NodeGone(name) => {
                 if self.node.remove_node(&name, &mut self.work) {
-                    self.pods.remove_node(&self.store, &self.node, &name, &mut self.work);
+                    self.with_pods(|pods, cx| pods.remove_node(cx, &name));
                 }
                 if self.store.remove_node(&name) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
@@ -137,7 +137,7 @@ impl Engine {
             Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
             Event::PodGone(uid) => {
                 self.nad.remove_user(&self.store, &uid, &mut self.work);
-                self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
+                self.with_pods(|pods, cx| pods.remove(cx, &uid));
             }
             Event::Stopped(workload, nads) => {
                 self.nad.set_template(&self.store, workload, &nads, &mut self.work);
@@ -248,10 +248,8 @@ impl Engine {
                 self.validate_first();
             } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
             } else if !self.pods.step(
-                &self.store,
-                &mut self.node,
+                &mut Context { store: &self.store, nodes: &mut self.node, work: &mut self.work },
                 &self.startup.early_reports,
-                &mut self.work,
             ) {
                 return;
             }
@@ -275,7 +273,7 @@ impl Engine {
         let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
         self.pods.change_point(&self.store, &key, &change, &mut self.work);
         self.work.evaluate.insert(key.clone());
-        if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
+        if key.kind.facts().admits_trunks {
             self.work.trunks = true;
         }
         self.pods.object_validated(&key);
@@ -318,7 +316,7 @@ impl Engine {
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::Subnet => self.nad.revalidate_shared_pools(&mut self.work),
-            Kind::L2Service | Kind::L2BridgeDomain => {
+            kind if kind.facts().has_vlan => {
                 self.nad.revalidate_shared_pools(&mut self.work);
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
@@ -345,11 +343,17 @@ impl Engine {
         }
         if finding.phase == Phase::Deleted {
             // Others may ask for what it held before the API server reports that it is gone.
-            if key.is_network() {
+            if key.kind.facts().has_vlan {
                 self.work.claim.insert(key.clone());
             }
             self.pods.update_bridge_index(&self.store, key, &mut self.work);
         }
+    }
+
+    /// Changes pods, which read and change other parts.
+    fn with_pods(&mut self, change: impl FnOnce(&mut Pods, &mut Context<'_>)) {
+        let (store, nodes, work) = (&self.store, &mut self.node, &mut self.work);
+        change(&mut self.pods, &mut Context { store, nodes, work });
     }
 
     fn validator(&self) -> Validator<'_> {
@@ -381,7 +385,7 @@ impl Engine {
 
     /// The pods and bridges of a node changed.
     fn change_node(&mut self, name: &Name, changes: NodeChanges) {
-        self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
+        self.with_pods(|pods, cx| pods.change_node(cx, name, changes));
     }
 
     fn update_drivers(&mut self, alive: BTreeSet<Name>) {

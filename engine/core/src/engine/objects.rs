@@ -1,8 +1,8 @@
 //! Objects that come, change and go.
 
 use super::Engine;
+use crate::kinds::Spec;
 use crate::nad::sharing;
-use crate::spec::Spec;
 use crate::store::Update;
 use crate::store::record::Record;
 use crate::validate::subnets;
@@ -32,9 +32,7 @@ impl Engine {
             self.pods.add_object(&key, &record.status);
         }
         self.nad.restore_pool(&key, &record.status);
-        if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
-            && let Spec::BridgeDomain(spec) = &**spec
-        {
+        if let (true, Ok(Spec::BridgeDomain(spec))) = (record.generated, record.spec.as_deref()) {
             self.fabric.bridge_domain_seen(&key.name, spec.clone());
         }
         self.store.insert(key.clone(), record);
@@ -49,7 +47,7 @@ impl Engine {
         self.work.validate.insert(key.clone());
         self.work.evaluate.insert(key.clone());
         subnets::revalidate_routes(&self.store, key, &mut self.work);
-        if key.is_network() {
+        if key.kind.facts().has_vlan {
             self.work.claim.insert(key.clone());
         }
     }
@@ -60,7 +58,7 @@ impl Engine {
         let record = self.store.remove(key);
         let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
         self.pods.change_point(&self.store, key, &change, &mut self.work);
-        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
+        self.with_pods(|pods, cx| pods.remove_object(cx, key));
         for reference in references {
             self.store.remove_referrer(&reference, key, &mut self.work);
             self.reference_removed(&reference);
@@ -72,31 +70,11 @@ impl Engine {
         self.validate.forget(key);
         self.status.forget(key);
         self.vlan.drop_work(key);
-        self.fabric.drop_work(key);
-        self.fabric.placements.forget_left(key);
-        match key.kind {
-            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
-            Kind::L2Service | Kind::L2BridgeDomain => {
-                self.work.claim.insert(key.clone());
-                self.work.place.insert(key.clone());
-            }
-            Kind::L2ServiceAttachment => {
-                self.nad.forget_pool(key, &mut self.work);
-                if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
-                    self.nad.withdraw(key, &record.uid, &mut self.work);
-                }
-            }
-            Kind::NodePool
-            | Kind::PhysicalNetwork
-            | Kind::Route
-            | Kind::Bridge
-            | Kind::PodNetworkConfig
-            | Kind::PodConfig => {}
-            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
-            Kind::Subnet => self.nad.index_subnet(&self.store, &key.name),
-        }
-        if key.kind == Kind::L2BridgeDomain {
-            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
+        self.fabric.remove_object(key, &mut self.work);
+        self.nad.remove_object(&self.store, key, record.as_ref(), &mut self.work);
+        if key.kind.facts().has_vlan {
+            self.work.claim.insert(key.clone());
+            self.work.place.insert(key.clone());
         }
     }
 

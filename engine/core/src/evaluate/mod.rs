@@ -12,11 +12,11 @@ use eno_schemas::{Phase, VlanId};
 
 use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
+use crate::kinds::{AttachmentSpec, Path, Spec};
 use crate::nad::{NAD_DRIVER, Nads};
 use crate::node::state::HostStates;
 use crate::pods::state::PodStates;
 use crate::schedule::Schedule;
-use crate::spec::{AttachmentSpec, Spec};
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part, Wait};
 use crate::status::inputs::Inputs;
@@ -138,7 +138,7 @@ impl<'a> Evaluator<'a> {
             return Finding::new(Phase::Error, refused.clone(), evaluation);
         }
         // A configuration is as ready as its pods. Any other object stays ready while its inputs stay the same.
-        let sticky = !matches!(key.kind, Kind::PodNetworkConfig | Kind::PodConfig);
+        let sticky = key.kind.facts().path != Path::Pods;
         let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
         // A status without inputs is from an older engine: then its observed generation decides.
         let same = match record.status.ready_inputs {
@@ -155,7 +155,7 @@ impl<'a> Evaluator<'a> {
 
     /// The networks on the path of an object.
     pub fn networks(&self, key: &Key) -> Vec<NetworkPath> {
-        if !matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment) {
+        if !key.kind.leads_over_networks() {
             return Vec::new();
         }
         let paths = self.fabric.paths(self.store, key).into_iter();
@@ -169,13 +169,13 @@ impl<'a> Evaluator<'a> {
     /// Visits the hops of an object's path on which its phase and its conditions depend. The first that is not confirmed
     /// gives the message. `networks`: those of [`Self::networks`].
     pub fn visit_hops(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
-        match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => {}
-            Kind::PodNetworkConfig | Kind::PodConfig => self.pods.visit_pods(key, visit),
-            Kind::Bridge => self.pods.visit_bridge(key, visit),
-            Kind::ConnectionPoint => self.hosts.visit_point(key, visit),
-            Kind::FabricDevice => self.visit_device(key, visit),
-            Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
+        match key.kind.facts().path {
+            Path::Nothing => {}
+            Path::Pods => self.pods.visit_pods(key, visit),
+            Path::Bridge => self.pods.visit_bridge(key, visit),
+            Path::Point => self.hosts.visit_point(key, visit),
+            Path::Device => self.visit_device(key, visit),
+            Path::Networks => {
                 for path in networks {
                     if let Some(gap) = &path.gap {
                         visit(Hop::missing(Part::Link, gap.clone()));
@@ -233,15 +233,13 @@ impl<'a> Evaluator<'a> {
     /// Adds the inputs of an object and the conditions that don't change its phase.
     fn note_path(&self, key: &Key, networks: &[NetworkPath], evaluation: &mut Evaluation) {
         let mut inputs = Inputs::default();
-        match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return,
-            Kind::PodNetworkConfig | Kind::PodConfig => {
-                return self.pods.note_narrow_paths(key, evaluation);
-            }
-            Kind::Bridge => self.pods.add_bridge_inputs(key, &mut inputs),
-            Kind::ConnectionPoint => self.hosts.add_point_inputs(key, &mut inputs),
-            Kind::FabricDevice => self.note_device(key, evaluation, &mut inputs),
-            Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
+        match key.kind.facts().path {
+            Path::Nothing => return,
+            Path::Pods => return self.pods.note_narrow_paths(key, evaluation),
+            Path::Bridge => self.pods.add_bridge_inputs(key, &mut inputs),
+            Path::Point => self.hosts.add_point_inputs(key, &mut inputs),
+            Path::Device => self.note_device(key, evaluation, &mut inputs),
+            Path::Networks => {
                 for NetworkPath { network, vid, gap, .. } in networks {
                     inputs.add(vid);
                     if let Some(service) = self.store.effective(network, Spec::service) {

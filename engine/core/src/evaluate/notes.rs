@@ -5,24 +5,19 @@ use std::collections::BTreeSet;
 use eno_schemas::{Ipam, VlanType};
 
 use crate::evaluate::Evaluator;
+use crate::kinds::{AttachmentSpec, Plugin, compat};
 use crate::nad::pools::AddressPool;
 use crate::nad::render::{Leases, exhausted, nad_subnets};
 use crate::nad::sharing::attachments_on;
-use crate::spec::{AttachmentSpec, Plugin, compat};
 use crate::status::evaluation::Evaluation;
-use crate::{ConditionReason, ConditionState, ConditionType, Key};
+use crate::{ConditionReason, ConditionType, Key};
 
 impl Evaluator<'_> {
     /// Adds the condition UnknownOpts for keys in `Opts` of a ConnectionPoint that have no effect.
     pub fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let record = self.store.get(key).filter(|record| !record.deleting);
         if let Some(message) = record.and_then(|record| record.unknown_opts.as_deref()) {
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::UnknownOpts,
-                true,
-                ConditionReason::UnknownKey,
-                message,
-            ));
+            evaluation.note(ConditionType::UnknownOpts, true, ConditionReason::UnknownKey, message);
         }
     }
 
@@ -30,24 +25,14 @@ impl Evaluator<'_> {
     pub fn note_unmanaged(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         if self.fabric.point(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
             let message = format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::FabricManaged,
-                false,
-                ConditionReason::NoFabricDevice,
-                message,
-            ));
+            evaluation.note(ConditionType::FabricManaged, false, ConditionReason::NoFabricDevice, message);
         }
     }
 
     /// Adds the condition EndsJoined when ends of attachments are apart from those of the service.
     pub fn note_ends_apart(&self, service: &Key, evaluation: &mut Evaluation) {
         let Some(message) = self.fabric.ends_apart_message(self.store, service) else { return };
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::EndsJoined,
-            false,
-            ConditionReason::NoPath,
-            message,
-        ));
+        evaluation.note(ConditionType::EndsJoined, false, ConditionReason::NoPath, message);
     }
 
     /// Adds the condition ForeignPods for pods of other namespaces that may not use the attachment.
@@ -57,12 +42,7 @@ impl Evaluator<'_> {
             "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
              from being deleted; namespaceIsolation of Multus refuses such pods"
         );
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::ForeignPods,
-            true,
-            ConditionReason::NotUsableFrom,
-            message,
-        ));
+        evaluation.note(ConditionType::ForeignPods, true, ConditionReason::NotUsableFrom, message);
     }
 
     /// Adds the condition UsedByTemplates for workloads without pods whose templates name the attachment.
@@ -72,12 +52,7 @@ impl Evaluator<'_> {
             "the template of {workloads} names its NetworkAttachmentDefinition, and there are no pods now: that does not \
              keep it from being deleted; pods of the template would not start without it"
         );
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::UsedByTemplates,
-            true,
-            ConditionReason::NoPods,
-            message,
-        ));
+        evaluation.note(ConditionType::UsedByTemplates, true, ConditionReason::NoPods, message);
     }
 
     /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
@@ -94,12 +69,7 @@ impl Evaluator<'_> {
              of ConnectionPoint {}; name the NICs in its Interfaces",
             spec.connection_point
         );
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::TrunkChecked,
-            false,
-            ConditionReason::NicsUnknown,
-            message,
-        ));
+        evaluation.note(ConditionType::TrunkChecked, false, ConditionReason::NicsUnknown, message);
     }
 
     /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.
@@ -113,12 +83,7 @@ impl Evaluator<'_> {
                     "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
                     spec.vlan_type.as_str()
                 );
-                evaluation.conditions.push(ConditionState::new(
-                    ConditionType::AddressesAssigned,
-                    false,
-                    ConditionReason::SetByPod,
-                    message,
-                ));
+                evaluation.note(ConditionType::AddressesAssigned, false, ConditionReason::SetByPod, message);
             }
             return;
         }
@@ -126,25 +91,14 @@ impl Evaluator<'_> {
             let message = format!(
                 "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
             );
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::AddressesAssigned,
-                false,
-                ConditionReason::NoneLeft,
-                message,
-            ));
+            evaluation.note(ConditionType::AddressesAssigned, false, ConditionReason::NoneLeft, message);
         }
         if let Some(AddressPool::Shared(other)) = self.nad.pool(key) {
             let message = format!(
                 "its L2Service has a Subnet in common with that of L2ServiceAttachment {}/{} or one that overlaps, and the IPAM plugin hands out both from one pool; its own pool follows when no pod uses the attachments of its L2Service",
                 other.namespace, other.name
             );
-            let shared = ConditionState::new(
-                ConditionType::AddressesSeparate,
-                false,
-                ConditionReason::PoolInUse,
-                message,
-            );
-            evaluation.conditions.push(shared);
+            evaluation.note(ConditionType::AddressesSeparate, false, ConditionReason::PoolInUse, message);
         }
         let subnets = nad_subnets(self.store, spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
@@ -160,7 +114,6 @@ impl Evaluator<'_> {
         };
         let message =
             format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
-        let unique = ConditionState::new(ConditionType::AddressesUnique, false, reason, message);
-        evaluation.conditions.push(unique);
+        evaluation.note(ConditionType::AddressesUnique, false, reason, message);
     }
 }

@@ -10,7 +10,7 @@ use crate::fabric::topology::Ports;
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part};
 use crate::status::inputs::Inputs;
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
+use crate::{ConditionReason, ConditionType, Key, Kind, Name};
 
 impl<'a> Evaluator<'a> {
     /// Visits the ports of a network that matter to an object. Of a network that a switch rejects, the ports where it is
@@ -82,14 +82,9 @@ impl<'a> Evaluator<'a> {
     /// Adds the conditions of a switch.
     pub(super) fn note_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(device) = self.fabric.device(&key.name) else { return };
-        evaluation.conditions.append(&mut device.conditions());
+        device.note_conditions(evaluation);
         if let Some(skew) = self.schedule.skewed_drivers.get(&device.driver) {
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::ClockSkew,
-                true,
-                ConditionReason::ClocksDiffer,
-                &**skew,
-            ));
+            evaluation.note(ConditionType::ClockSkew, true, ConditionReason::ClocksDiffer, &**skew);
         }
         inputs.add(&device.driver);
     }
@@ -127,14 +122,10 @@ impl<'a> Evaluator<'a> {
         for name in self.fabric.placements.left(key) {
             let Some(device) = self.fabric.device(name) else { continue };
             if networks.iter().any(|network| !device.is_gone(network)) {
-                return Some(match (&device.failure, device.clash()) {
-                    (Some(failure), _) => {
-                        format!("FabricDevice {name}: its VLANs can't be removed yet: {}", failure.reason)
-                    }
-                    (None, Some(clash)) => {
-                        format!("FabricDevice {name}: its VLANs can't be removed yet: {clash}")
-                    }
-                    (None, None) => {
+                let failure = device.failure.as_ref().map(|failure| failure.reason.as_str());
+                return Some(match failure.or(device.clash()) {
+                    Some(why) => format!("FabricDevice {name}: its VLANs can't be removed yet: {why}"),
+                    None => {
                         format!("FabricDevice {name}: the removal of its VLANs {}", self.wait(&device.driver))
                     }
                 });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::spec::{DeviceSpec, Spec};
+use crate::kinds::{DeviceSpec, Spec};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, PortMemory, Target};
@@ -19,7 +19,7 @@ impl Fabric {
     }
 
     /// A FabricDevice is gone.
-    pub fn remove_device(&mut self, name: &Name, work: &mut Work) {
+    pub(super) fn remove_device(&mut self, name: &Name, work: &mut Work) {
         self.topology_dirty = true;
         if self.devices.remove(name).is_some() {
             work.forget.push(Target::Fabric(name.clone()));

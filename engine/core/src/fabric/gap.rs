@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::Phase;
 
-use crate::spec::{AttachmentSpec, Spec};
+use crate::kinds::{AttachmentSpec, Spec};
 use crate::store::Store;
 use crate::{Key, Kind, Name};
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use eno_schemas::{Applied, Desired, FabricDesired, Outcome, Phase, Report, VlanId, VlanSet};
 
-use crate::spec::BridgeDomainSpec;
+use crate::kinds::BridgeDomainSpec;
 use crate::store::Store;
 use crate::vlan::Vlans;
 use crate::work::Work;
@@ -85,7 +85,7 @@ impl Fabric {
     }
 
     /// A network is gone: work on it is dropped.
-    pub fn drop_work(&mut self, key: &Key) {
+    fn drop_work(&mut self, key: &Key) {
         self.queue.remove(key);
     }
 
@@ -122,6 +122,18 @@ impl Fabric {
         Some(had)
     }
 
+    /// An object is gone.
+    pub fn remove_object(&mut self, key: &Key, work: &mut Work) {
+        self.drop_work(key);
+        self.placements.forget_left(key);
+        match key.kind {
+            Kind::FabricDevice => self.remove_device(&key.name, work),
+            Kind::ConnectionPoint => self.remove_point(&key.name),
+            Kind::L2BridgeDomain => self.bridge_domain_gone(&key.name, work),
+            _ => {}
+        }
+    }
+
     /// Restores what the statuses and the commands of a former leader (`had`: their networks and VLANs) tell of
     /// placements, and registers the present desired states, since reports on them may be there already.
     pub fn start(&mut self, config: &Config, store: &Store, had: BTreeSet<(Key, VlanId)>, work: &mut Work) {
@@ -138,7 +150,7 @@ impl Fabric {
     pub fn restore_removals(&mut self, store: &Store, devices: &BTreeSet<Name>) -> BTreeSet<Key> {
         let going = store.iter().filter(|(key, record)| {
             !devices.is_empty()
-                && (key.is_network() || key.uses_networks())
+                && key.kind.leads_over_networks()
                 && record.status.phase == Some(Phase::Terminating)
         });
         let going: BTreeSet<Key> = going.map(|(key, _)| key.clone()).collect();

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::spec::{ConnectionPointSpec, Spec};
+use crate::kinds::{ConnectionPointSpec, Spec};
 use crate::store::Store;
 use crate::vlan::VlanScope;
 use crate::work::Work;
-use crate::{Key, Kind, Labels, Name};
+use crate::{Key, Kind, Name};
 
 use super::Fabric;
 use super::gap::Gap;
@@ -81,7 +81,7 @@ impl Fabric {
     }
 
     /// A connection point is gone.
-    pub fn remove_point(&mut self, name: &Name) {
+    pub(super) fn remove_point(&mut self, name: &Name) {
         self.points.remove(name);
         self.path_cache.borrow_mut().clear();
     }
@@ -95,7 +95,7 @@ impl Fabric {
 
     /// Updates how many users each network has at each connection point with the specs of an object.
     pub fn update_usage(&mut self, store: &Store, key: &Key, work: &mut Work) {
-        if !key.uses_networks() {
+        if !key.kind.facts().needs_networks {
             return;
         }
         let Some(record) = store.get(key) else { return };
@@ -161,26 +161,16 @@ impl Fabric {
         } else {
             spec.interfaces.iter().map(String::as_str).collect()
         };
-        let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
-        let selector =
-            pool.as_ref().map(|pool| store.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
-        let is_member = |labels: &Labels| selector.is_none_or(|s| s.is_some_and(|s| s.matches(labels)));
-        let has_several_nodes =
-            store.nodes().map(|(_, labels)| labels).filter(|labels| is_member(labels)).nth(1).is_some();
+        let has_several_nodes = store.nodes_of(spec).nth(1).is_some();
         let mut point = Point { has_several_nodes, ..Point::default() };
-        for (node, labels) in store.nodes() {
-            let selected = match selector {
-                Some(selector) => selector.is_some_and(|selector| selector.matches(labels)),
-                None => !nics.is_empty(),
-            };
-            if !selected {
-                continue;
-            }
+        // Without a pool only NICs tell which ports of a node lead here.
+        let is_bound = spec.node_pool.is_some() || !nics.is_empty();
+        for node in store.nodes_of(spec).filter(|_| is_bound) {
             let ports = self.topology.node_ports(node, &nics);
             if !ports.is_empty() {
                 let bare = nics.iter().filter(|nic| !self.topology.has_nic(node, nic));
                 point.missing.extend(bare.map(|nic| (node.clone(), Some((*nic).to_owned()))));
-            } else if pool.is_some() {
+            } else if spec.node_pool.is_some() {
                 point.missing.push((node.clone(), None));
             }
             add_ports(&mut point.ports, &ports);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use crate::spec::{BridgeDomainSpec, ServiceSpec, Spec};
+use crate::kinds::{BridgeDomainSpec, ServiceSpec, Spec};
 use crate::store::Store;
 use crate::vlan::{VlanScope, Vlans, vid_of};
 use crate::work::Work;
@@ -177,7 +177,7 @@ impl Fabric {
     }
 
     /// An L2BridgeDomain is gone. If it was of a service, that is placed again, which writes it again.
-    pub fn bridge_domain_gone(&mut self, name: &Name, work: &mut Work) {
+    pub(super) fn bridge_domain_gone(&mut self, name: &Name, work: &mut Work) {
         if self.bridge_domains.remove(name).is_some() {
             work.place.insert(Key::cluster(Kind::L2Service, name));
         }

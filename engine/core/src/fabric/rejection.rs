@@ -82,7 +82,7 @@ impl Fabric {
     /// Restores pending VLAN changes. `had`: the networks and VLANs of the former leader's commands. A network with
     /// another VLAN in these or in its status leaves the one and takes the other at once.
     pub(super) fn restore_vlan_changes(&mut self, store: &Store, had: BTreeSet<(Key, VlanId)>) {
-        let networks = store.iter().filter(|(key, record)| key.is_network() && !record.generated);
+        let networks = store.iter().filter(|(key, record)| key.kind.facts().has_vlan && !record.generated);
         let last = networks.filter_map(|(key, record)| Some((key.clone(), last_vlan(&record.status)?)));
         for (key, former) in last.chain(had).collect::<Vec<_>>() {
             let now = self.placements.planned(&key).map(|(now, _)| *now);
@@ -97,7 +97,7 @@ impl Fabric {
     /// Restores rejections from statuses. These networks are tried again, and are in error until that succeeds. An engine
     /// that observes leaves them as they are.
     pub(super) fn restore_rejections(&mut self, config: &Config, store: &Store, work: &mut Work) {
-        for (key, record) in store.iter().filter(|(key, _)| key.is_network()) {
+        for (key, record) in store.iter().filter(|(key, _)| key.kind.facts().has_vlan) {
             let status = &record.status;
             let last = status.placement.as_ref();
             let by = last.and_then(|last| last.rejected_by.clone());

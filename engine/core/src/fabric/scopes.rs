@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{Phase, VlanId};
 
-use crate::spec::{ServiceSpec, Spec};
+use crate::kinds::{ServiceSpec, Spec};
 use crate::store::Store;
 use crate::vlan::{Claim, VlanScope, Vlans, vid_of};
 use crate::work::Work;
@@ -82,7 +82,9 @@ impl Fabric {
     /// objects in error last.
     fn restore_claims(&self, store: &Store, vlan: &mut Vlans) {
         let mut rounds: [Vec<Claim<'_>>; 4] = Default::default();
-        for (key, record) in store.iter().filter(|(key, record)| key.is_network() && !record.generated) {
+        for (key, record) in
+            store.iter().filter(|(key, record)| key.kind.facts().has_vlan && !record.generated)
+        {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
             let last = usize::from(record.status.phase == Some(Phase::Error));
             rounds[last].push((vid, key, record.seniority(), self.realised_scopes(store, key)));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Name;
-use crate::spec::{DeviceSpec, LeadsTo};
+use crate::kinds::{DeviceSpec, LeadsTo};
 
 /// Sorted indices into [`crate::fabric::device::DeviceTarget::ports`]. Networks with the same endpoints share them.
 pub type Indices = Arc<[u16]>;
@@ -286,22 +286,13 @@ fn index_of(ports: &[Name], port: &Name) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::DevicePort;
-    use eno_schemas::{Device, Drift, PortMode};
+    use crate::kinds::DevicePort;
+    use eno_schemas::{Device, PortMode};
 
     fn device(ports: &[(&str, LeadsTo)]) -> DeviceSpec {
         DeviceSpec {
             driver: "netconf".into(),
-            device: Device {
-                address: "x:830".into(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift: Drift::Repair,
-                audit_interval: None,
-                adopt: eno_schemas::VlanSet::EMPTY,
-                neutron: None,
-            },
+            device: Device::new("x:830"),
             ports: ports
                 .iter()
                 .map(|(name, leads_to)| DevicePort {

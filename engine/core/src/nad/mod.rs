@@ -12,12 +12,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use eno_schemas::{Desired, NadDesired, Report};
 
+use crate::kinds::Spec;
 use crate::pods::ipam::Ipam;
-use crate::spec::Spec;
 use crate::status::hop::HopState;
 use crate::store::Store;
+use crate::store::record::Record;
 use crate::work::Work;
-use crate::{Key, Name, Target};
+use crate::{Key, Kind, Name, Target};
 
 use pools::{Pools, SubnetIndex};
 use render::{Leases, exhausted, render};
@@ -85,8 +86,22 @@ impl Nads {
         }
     }
 
+    /// An object is gone.
+    pub fn remove_object(&mut self, store: &Store, key: &Key, record: Option<&Record>, work: &mut Work) {
+        match key.kind {
+            Kind::Subnet => self.index_subnet(store, &key.name),
+            Kind::L2ServiceAttachment => {
+                self.forget_pool(key, work);
+                if let Some(record) = record.filter(|_| self.targets.contains_key(key)) {
+                    self.withdraw(key, &record.uid, work);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// The attachment is gone: its NetworkAttachmentDefinition has to go, unless it is confirmed to be gone.
-    pub fn withdraw(&mut self, key: &Key, uid: &Name, work: &mut Work) {
+    fn withdraw(&mut self, key: &Key, uid: &Name, work: &mut Work) {
         let nad = self.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
         let nothing = target::desired(key, &nad.uid, None);
         nad.want(&nothing, &nothing);

@@ -8,9 +8,9 @@ use eno_schemas::{Ipam, VlanType};
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
+use crate::kinds::{AttachmentSpec, Spec, SubnetSpec};
 use crate::nad::Nads;
 use crate::nad::users::may_use;
-use crate::spec::{AttachmentSpec, Spec, SubnetSpec};
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::work::Work;
@@ -206,7 +206,7 @@ impl Nads {
     }
 
     /// An attachment is gone.
-    pub fn forget_pool(&mut self, key: &Key, work: &mut Work) {
+    pub(super) fn forget_pool(&mut self, key: &Key, work: &mut Work) {
         self.shared_pools.remove(key);
         self.pools.remove(key);
         self.revalidate_sharers(key, work);

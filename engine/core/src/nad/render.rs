@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use eno_schemas::{NadRoute, NadSubnet, Pool, VlanAttachment, VlanType};
 
+use crate::kinds::{AttachmentSpec, Spec, SubnetSpec, compat};
 use crate::nad::pools::AddressPool;
 use crate::nad::subnets::ipam_pools;
 use crate::nad::target;
 use crate::pods::ipam::{Ipam, PoolKey};
-use crate::spec::{AttachmentSpec, Spec, SubnetSpec, compat};
 use crate::store::Store;
 use crate::{Key, Name};
 

@@ -2,8 +2,8 @@
 
 use eno_schemas::Ipam;
 
+use crate::kinds::Spec;
 use crate::nad::render::nad_subnets;
-use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name};

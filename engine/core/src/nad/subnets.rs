@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use eno_schemas::{Ipam, Pool};
 use ipnet::IpNet;
 
+use crate::kinds::SubnetSpec;
 use crate::pods::ipam::{address, hosts, number};
-use crate::spec::SubnetSpec;
 
 /// An inclusive range of addresses.
 type Span = (u128, u128);

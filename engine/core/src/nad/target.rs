@@ -7,7 +7,7 @@ use eno_schemas::{
     VlanAttachment, VlanId, VlanType,
 };
 
-use crate::spec::Plugin;
+use crate::kinds::Plugin;
 use crate::status::hop::HopState;
 use crate::{Key, Name};
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::key::and_more;
 use crate::nad::Nads;
 use crate::nad::users::may_use;
+use crate::name::and_more;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Workload};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::key::and_more;
 use crate::nad::Nads;
+use crate::name::and_more;
 use crate::pods::used_attachments;
 use crate::store::Store;
 use crate::work::Work;

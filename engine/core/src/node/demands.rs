@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::{VlanId, VlanSet, VlanType};
 use serde::Serialize;
 
+use crate::kinds::{Plugin, Spec, compat};
 use crate::node::Nodes;
 use crate::node::shape;
-use crate::spec::{Plugin, Spec, compat};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Config, Key, Kind, Name};
@@ -116,7 +116,7 @@ impl Nodes {
         match key.kind {
             _ if !config.nodes => {}
             Kind::ConnectionPoint => return self.plan_point(store, key, work),
-            Kind::L2ServiceAttachment | Kind::L2BridgeDomain => self.plan_demands(store, key),
+            kind if kind.facts().needs_networks => self.plan_demands(store, key),
             _ => {}
         }
         PointChange::default()

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::kinds::{Cause, ConnectionPointSpec, Invalid};
 use crate::node::Nodes;
 use crate::node::shape::{self, Shape, Shapes};
-use crate::spec::{Cause, ConnectionPointSpec, Invalid};
 use crate::store::Store;
 use crate::store::record::Seniority;
 use crate::{Config, Key, Name};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use eno_schemas::{HostNetwork, OvsDatapath, Uplink, VlanId, VlanSet, VlanType};
 use serde::Serialize;
 
-use crate::spec::{ConnectionPointSpec, Invalid, Plugin};
+use crate::kinds::{ConnectionPointSpec, Invalid, Plugin};
 use crate::{Config, Name};
 
 /// Maximum bytes of an interface's name (`IFNAMSIZ` less its terminator).

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use eno_schemas::{HostNetwork, Phase};
 use ipnet::IpNet;
 
+use crate::kinds::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::node::Nodes;
 use crate::pods::Pods;
 use crate::pods::template::{BridgeRequest, BridgeSettings, host_parent, pod_bridge};
-use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name};
@@ -235,7 +235,7 @@ impl Pods {
         let users: Vec<&Key> = users.collect();
         let first = users.first()?;
         let named = format!("{} {}/{}", first.kind, first.namespace, first.name);
-        Some(crate::key::and_more(&named, users.len()))
+        Some(crate::name::and_more(&named, users.len()))
     }
 
     /// The nodes where a pod bridge is wanted.

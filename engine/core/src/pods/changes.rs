@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::Report;
 
+use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::node::demands::PointChange;
 use crate::node::target::NodeChanges;
-use crate::pods::{PodState, Pods, gives_to_pods, requested};
-use crate::spec::Spec;
+use crate::pods::{Context, PodState, Pods, requested};
 use crate::status::Status;
 use crate::store::Store;
 use crate::work::Work;
@@ -31,19 +31,13 @@ impl Pods {
 
     /// Does the next work: restores leases before it plans what a pod is given. Returns false when nothing is left.
     /// `early_reports` came before the first call.
-    pub(crate) fn step(
-        &mut self,
-        store: &Store,
-        nodes: &mut Nodes,
-        early_reports: &[(Target, Report)],
-        work: &mut Work,
-    ) -> bool {
+    pub(crate) fn step(&mut self, cx: &mut Context<'_>, early_reports: &[(Target, Report)]) -> bool {
         if let Some(key) = self.restore_queue.pop_first() {
-            self.restore_leases(store, &key, work);
+            self.restore_leases(cx.store, &key, cx.work);
         } else if !self.orphans_restored {
-            self.restore_reported(store, nodes, early_reports, work);
+            self.restore_reported(cx, early_reports);
         } else if let Some((key, uid)) = self.queue_first.pop_first().or_else(|| self.queue.pop_first()) {
-            self.plan(store, nodes, &key, &uid, work);
+            self.plan(cx, &key, &uid);
         } else {
             return false;
         }
@@ -83,19 +77,19 @@ impl Pods {
     }
 
     /// Removes a pod that is finished or gone.
-    pub(crate) fn remove(&mut self, store: &Store, nodes: &mut Nodes, uid: &Name, work: &mut Work) {
+    pub(crate) fn remove(&mut self, cx: &mut Context<'_>, uid: &Name) {
         let Some(state) = self.states.get(uid) else { return };
         let (keys, requested) = (state.entries.clone(), state.requested.clone());
         self.unselect(requested.iter(), uid);
         for key in &keys {
-            self.set_grant(store, nodes, key, uid, None, work);
-            self.drop_entry(store, key, uid, work);
+            self.set_grant(cx, key, uid, None);
+            self.drop_entry(cx.store, key, uid, cx.work);
         }
         if let Some(state) = self.states.remove(uid)
             && state.view.is_some()
         {
             let Pod { namespace, name, .. } = state.pod;
-            work.effects.push(Effect::PodNetwork { namespace, name, uid: uid.clone(), view: None });
+            cx.work.effects.push(Effect::PodNetwork { namespace, name, uid: uid.clone(), view: None });
         }
         self.view_queue.remove(uid);
     }
@@ -126,14 +120,14 @@ impl Pods {
 
     /// An object was validated: what it gives may be another.
     pub(crate) fn object_validated(&mut self, key: &Key) {
-        if gives_to_pods(key.kind) {
+        if key.kind.facts().gives_to_pods {
             self.replan(key);
         }
     }
 
     /// An object is new, with the status that it was found with.
     pub(crate) fn add_object(&mut self, key: &Key, status: &Status) {
-        if !gives_to_pods(key.kind) {
+        if !key.kind.facts().gives_to_pods {
             return;
         }
         self.renew_leases(key);
@@ -145,16 +139,16 @@ impl Pods {
     }
 
     /// Withdraws a deleted object from all pods. Addresses stay taken until the nodes have confirmed.
-    pub(crate) fn remove_object(&mut self, store: &Store, nodes: &mut Nodes, key: &Key, work: &mut Work) {
-        self.update_bridge_index(store, key, work);
+    pub(crate) fn remove_object(&mut self, cx: &mut Context<'_>, key: &Key) {
+        self.update_bridge_index(cx.store, key, cx.work);
         self.samples.remove(key);
-        if !gives_to_pods(key.kind) {
+        if !key.kind.facts().gives_to_pods {
             return;
         }
         let uids =
             self.providers.get(key).map(|provider| provider.entries.keys().cloned().collect::<Vec<_>>());
         for uid in uids.into_iter().flatten() {
-            self.withdraw_from_pod(store, nodes, key, &uid, work);
+            self.withdraw_from_pod(cx, key, &uid);
         }
         if self.providers.get(key).is_some_and(|provider| provider.entries.is_empty()) {
             self.providers.remove(key);
@@ -175,9 +169,9 @@ impl Pods {
     }
 
     /// A node is gone, and with it what deleted objects left there.
-    pub(crate) fn remove_node(&mut self, store: &Store, nodes: &Nodes, node: &Name, work: &mut Work) {
-        self.reevaluate_bridges_on(node, work);
-        self.settle_pods(store, nodes, self.pods_on(node), work);
+    pub(crate) fn remove_node(&mut self, cx: &mut Context<'_>, node: &Name) {
+        self.reevaluate_bridges_on(node, cx.work);
+        self.settle_pods(cx, self.pods_on(node));
         self.replan_on(node);
         for (key, provider) in &self.providers {
             let cleanup = provider.entries.iter().filter(|(_, entry)| {
@@ -188,24 +182,17 @@ impl Pods {
     }
 
     /// The known state of a node changed.
-    pub(crate) fn change_node(
-        &mut self,
-        store: &Store,
-        nodes: &Nodes,
-        node: &Name,
-        changes: NodeChanges,
-        work: &mut Work,
-    ) {
+    pub(crate) fn change_node(&mut self, cx: &mut Context<'_>, node: &Name, changes: NodeChanges) {
         let NodeChanges { mut pods, all_pods, networks, all_bridges } = changes;
         if all_bridges {
-            self.reevaluate_bridges_on(node, work);
+            self.reevaluate_bridges_on(node, cx.work);
         }
         if all_pods {
             pods.extend(self.pods_on(node));
         }
-        self.settle_pods(store, nodes, pods, work);
+        self.settle_pods(cx, pods);
         for network in networks {
-            self.reevaluate_bridges(&network, work);
+            self.reevaluate_bridges(&network, cx.work);
         }
     }
 
@@ -248,12 +235,12 @@ impl Pods {
     }
 
     /// Releases what these pods are known to have lost, after their nodes changed.
-    fn settle_pods(&mut self, store: &Store, nodes: &Nodes, uids: BTreeSet<Name>, work: &mut Work) {
+    fn settle_pods(&mut self, cx: &mut Context<'_>, uids: BTreeSet<Name>) {
         for uid in uids {
             let Some(state) = self.states.get(&uid) else { continue };
             for key in state.entries.clone() {
-                self.settle_entry(store, nodes, &key, &uid, work);
-                work.evaluate.insert(key);
+                self.settle_entry(cx, &key, &uid);
+                cx.work.evaluate.insert(key);
             }
             self.view_queue.insert(uid);
         }
@@ -288,10 +275,10 @@ mod tests {
         for (labels, links) in [(&[("podNetworkConfig", "net")][..], 1), (&[], 0)] {
             pods.update(&mut nodes, pod(labels), false);
             assert!(!pods.is_idle());
-            while pods.step(&store, &mut nodes, &[], &mut work) {}
+            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work }, &[]) {}
             // The status has it.
             pods.leases_written(&config, pods.lease_revision(&config));
-            while pods.step(&store, &mut nodes, &[], &mut work) {}
+            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work }, &[]) {}
             assert!(std::mem::take(&mut work.evaluate).contains(&config));
             let state = pods.states.get("uid").expect("the pod");
             assert_eq!(state.grants.values().map(|grant| grant.links.len()).sum::<usize>(), links);

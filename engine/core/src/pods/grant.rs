@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use eno_schemas::LinkName;
 
+use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::pods::leases::named;
 use crate::pods::template::{self, Interfaces};
-use crate::pods::{Grant, Lease, PodState, Pods, Withdrawal};
-use crate::spec::Spec;
+use crate::pods::{Context, Grant, Lease, PodState, Pods, Withdrawal};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name};
@@ -56,13 +56,13 @@ impl Pods {
     }
 
     /// Plans what one object gives to one pod.
-    pub(super) fn plan(&mut self, store: &Store, nodes: &mut Nodes, key: &Key, uid: &Name, work: &mut Work) {
-        work.evaluate.insert(key.clone());
-        self.recount_lost(store, key, uid, work);
-        let Some(state) = self.states.get(uid) else { return self.drop_entry(store, key, uid, work) };
+    pub(super) fn plan(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name) {
+        cx.work.evaluate.insert(key.clone());
+        self.recount_lost(cx.store, key, uid, cx.work);
+        let Some(state) = self.states.get(uid) else { return self.drop_entry(cx.store, key, uid, cx.work) };
         self.view_queue.insert(uid.clone());
         let name = state.pod.name.clone();
-        let offer = self.offer_for(store, nodes, key, state);
+        let offer = self.offer_for(cx.store, cx.nodes, key, state);
         if !matches!(offer, Offer::Nothing) {
             // It has a pod, so pods of its sample Deployment are not refused.
             self.samples.get_mut(key).into_iter().for_each(|sample| sample.refused = None);
@@ -75,13 +75,13 @@ impl Pods {
             entry.problem = None;
         }
         let refused = match offer {
-            Offer::Nothing => return self.withdraw_from_pod(store, nodes, key, uid, work),
+            Offer::Nothing => return self.withdraw_from_pod(cx, key, uid),
             Offer::NotRunning => return,
             Offer::Refused(problem) => Err(problem),
-            Offer::Interfaces(offered) => self.grant_to_pod(store, nodes, key, uid, offered, work),
+            Offer::Interfaces(offered) => self.grant_to_pod(cx, key, uid, offered),
         };
         if let Err(problem) = refused {
-            self.revoke_from_pod(store, nodes, key, uid, work);
+            self.revoke_from_pod(cx, key, uid);
             self.blocked.insert((key.clone(), uid.clone()));
             if let Some(entry) = self.entry_mut(key, uid) {
                 entry.problem = Some(problem);
@@ -89,19 +89,17 @@ impl Pods {
         } else {
             self.blocked.remove(&(key.clone(), uid.clone()));
         }
-        self.recount_lost(store, key, uid, work);
-        self.settle_entry(store, nodes, key, uid, work);
+        self.recount_lost(cx.store, key, uid, cx.work);
+        self.settle_entry(cx, key, uid);
     }
 
     /// Grants interfaces to a pod, once their addresses are written to the status.
     fn grant_to_pod(
         &mut self,
-        store: &Store,
-        nodes: &mut Nodes,
+        cx: &mut Context<'_>,
         key: &Key,
         uid: &Name,
         offered: Interfaces,
-        work: &mut Work,
     ) -> Result<(), String> {
         let claims = self.claims_for(key, uid, &offered)?;
         let leases = self.lease(key, uid, &offered.templates)?;
@@ -141,20 +139,20 @@ impl Pods {
             (template.name.clone(), template.with_addresses(own.collect()))
         });
         let grant = Grant { links: links.collect(), primary, bridges };
-        self.set_grant(store, nodes, key, uid, Some(grant), work);
+        self.set_grant(cx, key, uid, Some(grant));
         if let Some(entry) = self.entry_mut(key, uid) {
-            entry.retired_at = Some(nodes.version());
+            entry.retired_at = Some(cx.nodes.version());
         }
         // The node's next report releases retiring addresses, even if the node never had a command with them.
         if let Some(node) = self.states.get(uid).and_then(|state| state.pod.node.as_ref()) {
-            nodes.track_removal(node, uid);
+            cx.nodes.track_removal(node, uid);
         }
         Ok(())
     }
 
     /// Revokes everything that an object gave to a pod. The addresses are released when the node has confirmed.
-    fn revoke_from_pod(&mut self, store: &Store, nodes: &mut Nodes, key: &Key, uid: &Name, work: &mut Work) {
-        self.set_grant(store, nodes, key, uid, None, work);
+    fn revoke_from_pod(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name) {
+        self.set_grant(cx, key, uid, None);
         self.set_claims(key, uid, BTreeSet::new());
         let Some(provider) = self.providers.get_mut(key) else { return };
         let Some(entry) = provider.entries.get_mut(uid) else { return };
@@ -165,27 +163,20 @@ impl Pods {
             entry.lease_revision = provider.lease_revision;
             entry.retiring.extend(named(std::mem::take(&mut entry.leases)));
         }
-        entry.retired_at = Some(nodes.version());
+        entry.retired_at = Some(cx.nodes.version());
         if let Some(node) = self.states.get(uid).and_then(|state| state.pod.node.as_ref()) {
-            nodes.track_removal(node, uid);
+            cx.nodes.track_removal(node, uid);
         }
     }
 
     /// Withdraws an object from a pod. Its entry goes when the node has confirmed.
-    pub(super) fn withdraw_from_pod(
-        &mut self,
-        store: &Store,
-        nodes: &mut Nodes,
-        key: &Key,
-        uid: &Name,
-        work: &mut Work,
-    ) {
+    pub(super) fn withdraw_from_pod(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name) {
         self.blocked.remove(&(key.clone(), uid.clone()));
         let Some(entry) = self.entry(key, uid) else { return };
         let state = self.states.get(uid);
         let was_granted = entry.was_granted || state.is_some_and(|state| state.grants.contains_key(key));
         let node = state.and_then(|state| state.pod.node.clone()).filter(|_| was_granted);
-        self.set_grant(store, nodes, key, uid, None, work);
+        self.set_grant(cx, key, uid, None);
         self.set_claims(key, uid, BTreeSet::new());
         let Some(provider) = self.providers.get_mut(key) else { return };
         let Some(entry) = provider.entries.get_mut(uid) else { return };
@@ -193,25 +184,17 @@ impl Pods {
         entry.problem = None;
         match node {
             Some(node) => {
-                nodes.track_removal(&node, uid);
-                entry.withdrawal.get_or_insert(Withdrawal { node, version: nodes.version() });
-                self.recount_lost(store, key, uid, work);
-                self.settle_entry(store, nodes, key, uid, work);
+                cx.nodes.track_removal(&node, uid);
+                entry.withdrawal.get_or_insert(Withdrawal { node, version: cx.nodes.version() });
+                self.recount_lost(cx.store, key, uid, cx.work);
+                self.settle_entry(cx, key, uid);
             }
-            None => self.drop_entry(store, key, uid, work),
+            None => self.drop_entry(cx.store, key, uid, cx.work),
         }
     }
 
     /// Sets what an object gives to a pod, and changes the desired state of the pod's node.
-    pub(super) fn set_grant(
-        &mut self,
-        store: &Store,
-        nodes: &mut Nodes,
-        key: &Key,
-        uid: &Name,
-        grant: Option<Grant>,
-        work: &mut Work,
-    ) {
+    pub(super) fn set_grant(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name, grant: Option<Grant>) {
         let Some(state) = self.states.get_mut(uid) else { return };
         if state.grants.get(key) == grant.as_ref() {
             return;
@@ -234,13 +217,13 @@ impl Pods {
         }
         for bridge in changed {
             let wanted = self.wanted_bridge(&node, &bridge);
-            nodes.want_bridge(&node, &bridge, wanted);
-            self.reevaluate_bridge(store, &key.namespace, &bridge, work);
+            cx.nodes.want_bridge(&node, &bridge, wanted);
+            self.reevaluate_bridge(cx.store, &key.namespace, &bridge, cx.work);
         }
         if let Some(entry) = self.entry_mut(key, uid) {
             entry.was_granted = true;
         }
-        self.sync_pod(nodes, uid);
+        self.sync_pod(cx.nodes, uid);
         self.view_queue.insert(uid.clone());
     }
 

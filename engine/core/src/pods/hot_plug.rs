@@ -6,13 +6,13 @@ use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVla
 
 use sha2::{Digest as _, Sha256};
 
+use crate::kinds::{AttachmentSpec, Plugin, compat};
 use crate::node::Nodes;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
 use crate::pods::template::{AddressNeed, Template, link_id};
 use crate::pods::{self, PodState, Pods};
-use crate::spec::{AttachmentSpec, Plugin, compat};
 use crate::store::Store;
 use crate::{Key, Name};
 

@@ -8,13 +8,12 @@ use std::slice;
 use eno_schemas::{Applied, Pool, Report};
 use ipnet::IpNet;
 
-use crate::node::Nodes;
+use crate::kinds::Spec;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
 use crate::pods::template::{self, Template};
-use crate::pods::{Entry, Lease, Pods, Withdrawal};
-use crate::spec::Spec;
+use crate::pods::{Context, Entry, Lease, Pods, Withdrawal};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Target};
@@ -127,13 +126,7 @@ impl Pods {
     /// Restores, before any new lease, what agents report in pods and no status says. Addresses for deleted objects stay
     /// taken until the nodes have confirmed their removal. A status of an earlier version does not say which pods have
     /// interfaces without addresses.
-    pub(super) fn restore_reported(
-        &mut self,
-        store: &Store,
-        nodes: &mut Nodes,
-        early_reports: &[(Target, Report)],
-        work: &mut Work,
-    ) {
+    pub(super) fn restore_reported(&mut self, cx: &mut Context<'_>, early_reports: &[(Target, Report)]) {
         self.orphans_restored = true;
         let mut found: Vec<(Name, Holder, Vec<IpNet>)> = Vec::new();
         let mut present: Vec<(Holder, String)> = Vec::new();
@@ -141,12 +134,12 @@ impl Pods {
             let (Target::Node(node), Some(Applied::Node { pods, .. })) = (target, &report.applied) else {
                 continue;
             };
-            for (uid, links) in pods.iter().filter(|_| nodes.node(node).is_some()) {
+            for (uid, links) in pods.iter().filter(|_| cx.nodes.node(node).is_some()) {
                 let Some(state) = self.states.get(uid.as_str()) else { continue };
                 for (id, link) in links.iter().filter(|_| state.pod.node.as_ref() == Some(node)) {
                     let Some((key, name)) = template::owner_of(id, &state.pod.namespace) else { continue };
                     let holder = (key, state.pod.uid.clone(), name);
-                    if store.contains(&holder.0) {
+                    if cx.store.contains(&holder.0) {
                         present.push((holder, link.name.clone()));
                     } else {
                         found.push((node.clone(), holder, link.addresses.clone()));
@@ -157,9 +150,9 @@ impl Pods {
         for (holder, ifname) in present {
             self.restore_present(&holder, ifname);
         }
-        let version = nodes.version();
+        let version = cx.nodes.version();
         for (node, holder, addresses) in found {
-            let reserve = |address| self.reserve_unknown(store, address, &holder, work);
+            let reserve = |address| self.reserve_unknown(cx.store, address, &holder, cx.work);
             let reserved: Vec<Lease> = addresses.into_iter().map(reserve).collect();
             let (key, uid, link) = holder;
             let Some(state) = self.states.get_mut(&uid) else { continue };
@@ -169,7 +162,7 @@ impl Pods {
             entry.retiring.extend(reserved.into_iter().map(|lease| (link.clone(), lease)));
             entry.was_granted = true;
             entry.withdrawal = Some(Withdrawal { node: node.clone(), version });
-            nodes.track_removal(&node, &uid);
+            cx.nodes.track_removal(&node, &uid);
         }
     }
 
@@ -317,27 +310,20 @@ impl Pods {
     }
 
     /// Releases what a node has confirmed to be gone.
-    pub(super) fn settle_entry(
-        &mut self,
-        store: &Store,
-        nodes: &Nodes,
-        key: &Key,
-        uid: &Name,
-        work: &mut Work,
-    ) {
+    pub(super) fn settle_entry(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name) {
         let Some(entry) = self.entry(key, uid) else { return };
         if let Some(withdrawal) = &entry.withdrawal {
             let has_addresses = !entry.leases.is_empty() || !entry.retiring.is_empty();
-            let gone = match nodes.node(&withdrawal.node) {
+            let gone = match cx.nodes.node(&withdrawal.node) {
                 Some(node) => {
                     node.caught_up(withdrawal.version) && !node.has_links_of(uid, &template::link_id(key, ""))
                 }
                 // The node may come back with the pod as it was, so its addresses are not free. Once the object is
                 // gone, nothing would tell the next leader of them.
-                None => !has_addresses || !store.contains(key),
+                None => !has_addresses || !cx.store.contains(key),
             };
             if gone {
-                self.drop_entry(store, key, uid, work);
+                self.drop_entry(cx.store, key, uid, cx.work);
             }
             return;
         }
@@ -346,12 +332,12 @@ impl Pods {
         }
         let node = self.states.get(uid).and_then(|state| state.pod.node.as_ref());
         let Some(version) = entry.retired_at else { return };
-        let caught_up = |node: &Name| nodes.node(node).is_some_and(|node| node.caught_up(version));
+        let caught_up = |node: &Name| cx.nodes.node(node).is_some_and(|node| node.caught_up(version));
         if node.is_none_or(caught_up) {
             let retired =
                 self.entry_mut(key, uid).map(|entry| std::mem::take(&mut entry.retiring)).unwrap_or_default();
-            self.release(store, key, retired.into_iter().map(|(_, lease)| lease).collect(), work);
-            work.evaluate.insert(key.clone());
+            self.release(cx.store, key, retired.into_iter().map(|(_, lease)| lease).collect(), cx.work);
+            cx.work.evaluate.insert(key.clone());
         }
     }
 

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use eno_schemas::{NodePod, PodLink, PrimaryLink};
 use ipnet::IpNet;
 
+use crate::node::Nodes;
+use crate::store::Store;
+use crate::work::Work;
 use crate::{Key, Kind, Name, Pod, PodView};
 
 use claims::{Claim, Claimant};
@@ -62,6 +65,13 @@ pub struct Pods {
     queue: BTreeSet<(Key, Name)>,
     /// Pod uids whose PodNetwork may have changed.
     view_queue: BTreeSet<Name>,
+}
+
+/// What pods read and change beside themselves.
+pub(crate) struct Context<'a> {
+    pub store: &'a Store,
+    pub nodes: &'a mut Nodes,
+    pub work: &'a mut Work,
 }
 
 /// A pod.
@@ -198,11 +208,6 @@ impl Pods {
     fn entry_mut(&mut self, key: &Key, uid: &Name) -> Option<&mut Entry> {
         self.providers.get_mut(key)?.entries.get_mut(uid)
     }
-}
-
-/// True for the kinds that give interfaces to pods.
-fn gives_to_pods(kind: Kind) -> bool {
-    matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
 }
 
 /// The attachments whose NetworkAttachmentDefinition a pod uses by name, or that its labels name.

@@ -1,7 +1,7 @@
 //! The sample Deployments of PodConfigs.
 
+use crate::kinds::Spec;
 use crate::pods::Pods;
-use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Effect, Key, Name};

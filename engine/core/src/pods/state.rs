@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use eno_schemas::PathMtu;
 use ipnet::IpNet;
 
+use crate::kinds::Spec;
 use crate::node::state::HostStates;
 use crate::pods::{Entry, Grant, PodState, Pods, Provider, template};
-use crate::spec::Spec;
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Aspect, Hop, HopState, Part, PodId, Wait};
 use crate::status::inputs::Inputs;
 use crate::store::Store;
-use crate::{ConditionReason, ConditionState, ConditionType, Config, Key, Kind, LinkEntry, Name, PodEntry};
+use crate::{ConditionReason, ConditionType, Config, Key, Kind, LinkEntry, Name, PodEntry};
 
 /// The message of an object that needs agents where there are none.
 const NO_AGENTS: &str = "the engine runs without agents on the nodes";
@@ -81,12 +81,7 @@ impl<'a> PodStates<'a> {
             others => format!(" (and {others} more)"),
         };
         let message = format!("Pod {pod} on Node {node}: {message}{others}");
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::PathMtu,
-            false,
-            ConditionReason::TooSmall,
-            message,
-        ));
+        evaluation.note(ConditionType::PathMtu, false, ConditionReason::TooSmall, message);
     }
 
     /// Visits what an object gives to a pod. Nothing is visited of a pod that does not run, or loses all of it.

@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::kinds::{PodLinkSpec, PodLinksSpec};
 use crate::pods::ipam::{PoolKey, Source};
-use crate::spec::{PodLinkSpec, PodLinksSpec};
 use crate::{Key, Kind, Name};
 
 /// An interface without its addresses.
@@ -80,7 +80,7 @@ pub fn link_id(key: &Key, link: &str) -> String {
 pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
     let (kind, rest) = id.split_once('/')?;
     let (name, link) = rest.split_once('/')?;
-    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+    let kind = Kind::of_name(kind)?;
     Some((Key::namespaced(kind, namespace, &name.into()), link.into()))
 }
 

@@ -21,6 +21,13 @@ fn fabric() -> Target {
     Target::Fabric("leaf1".into())
 }
 
+/// A switch without VLANs.
+fn nothing() -> Desired {
+    let device = Device::new("127.0.0.1:830");
+    let (vlans, ports) = (Vec::new(), Vec::new());
+    Desired::Fabric(FabricDesired { cluster: "c1".into(), cluster_uid: None, device, vlans, ports })
+}
+
 fn nad() -> Target {
     Target::Nad("ns".into(), "a".into())
 }
@@ -62,15 +69,25 @@ fn issue(schedule: &mut Schedule, target: &Target, hash: &str, now: Duration) ->
     Some(command)
 }
 
+/// The schedule of this term and the time, without a driver.
+fn without_driver(term: u64) -> (Schedule, Duration) {
+    (Schedule::new(term), Duration::from_secs(100))
+}
+
+/// The same with a driver.
+fn with_driver(term: u64) -> (Schedule, Duration) {
+    let (mut schedule, now) = without_driver(term);
+    alive(&mut schedule);
+    (schedule, now)
+}
+
 fn alive(schedule: &mut Schedule) {
     schedule.live_drivers = BTreeSet::from(["netconf".into()]);
 }
 
 #[test]
 fn target_has_one_outstanding_command_while_driver_is_alive() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(3);
     let first = issue(&mut schedule, &nad(), "a", now).unwrap();
     assert_eq!((first.generation.term, first.generation.sequence, first.expected), (3, 1, 0));
     assert_eq!(issue(&mut schedule, &nad(), "b", now), None);
@@ -83,8 +100,7 @@ fn target_has_one_outstanding_command_while_driver_is_alive() {
 
 #[test]
 fn large_namespace_does_not_starve_others() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
+    let (mut schedule, now) = without_driver(1);
     for n in 0..10_000 {
         schedule.mark_dirty(Target::Nad("flood".into(), format!("{n:05}").into()), now);
     }
@@ -98,8 +114,7 @@ fn large_namespace_does_not_starve_others() {
 
 #[test]
 fn absent_or_silent_driver_does_not_block_commands() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
+    let (mut schedule, now) = without_driver(1);
     issue(&mut schedule, &nad(), "a", now).unwrap();
     issue(&mut schedule, &nad(), "b", now).unwrap();
     alive(&mut schedule);
@@ -109,8 +124,7 @@ fn absent_or_silent_driver_does_not_block_commands() {
 
 #[test]
 fn late_command_of_former_leader_is_replaced() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
+    let (mut schedule, now) = without_driver(3);
     let generation = |term, sequence, hash: &str| Generation { term, sequence, hash: hash.into() };
     let found = generation(2, 5, "a");
     let stored = Stored {
@@ -145,9 +159,7 @@ fn late_command_of_former_leader_is_replaced() {
 
 #[test]
 fn invalid_or_foreign_command_is_replaced() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(3);
     let generation = |term, sequence, hash: &str| Generation { term, sequence, hash: hash.into() };
     let issued = issue(&mut schedule, &nad(), "a", now).unwrap().generation;
     // The replacement has no generation, and the driver knows only the previous command.
@@ -180,9 +192,7 @@ fn invalid_or_foreign_command_is_replaced() {
 
 #[test]
 fn unreadable_reports_cause_fewer_and_fewer_republishes() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(3);
     let issued = issue(&mut schedule, &nad(), "a", now).unwrap().generation;
     schedule.handle_report(&nad(), &issued, DriverAnswer::Applied, now);
     schedule.report_unreadable(&nad(), &"ovs".into(), now);
@@ -205,9 +215,7 @@ fn unreadable_reports_cause_fewer_and_fewer_republishes() {
 
 #[test]
 fn report_of_a_generation_that_nobody_issued_is_purged() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(3);
     let issued = issue(&mut schedule, &nad(), "a", now).unwrap().generation;
     schedule.handle_report(&nad(), &issued, DriverAnswer::Applied, now);
     let unissued = Generation { sequence: issued.sequence + 99, ..issued.clone() };
@@ -241,14 +249,7 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
 #[test]
 fn stored_command_of_a_later_term_is_purged() {
     let mut schedule = Schedule::new(3);
-    let desired = Desired::Fabric(FabricDesired {
-        cluster: "c1".into(),
-        cluster_uid: None,
-        device: Device::new("127.0.0.1:830"),
-        vlans: Vec::new(),
-        ports: Vec::new(),
-    });
-    let command = Command::new("netconf", "leaf1", (50_000, 1), desired);
+    let command = Command::new("netconf", "leaf1", (50_000, 1), nothing());
     let stored =
         StoredCommand { target: fabric(), driver: "netconf".into(), sequence: 7, command: Some(command) };
     schedule.restore(&[stored]);
@@ -259,9 +260,7 @@ fn stored_command_of_a_later_term_is_purged() {
 
 #[test]
 fn command_that_somebody_overwrote_is_replaced() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(3);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(3);
     let stored = |schedule: &mut Schedule, driver: &str, sequence, now| {
         schedule.command_stored(nad(), driver.into(), sequence, now);
         schedule.take_republished()
@@ -363,9 +362,7 @@ fn node_target_waits_only_for_its_own_agent() {
 
 #[test]
 fn older_report_does_not_finish_newer_command() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(1);
     let first = issue(&mut schedule, &nad(), "a", now).unwrap();
     schedule.handle_report(&nad(), &first.generation, DriverAnswer::Applied, now);
     issue(&mut schedule, &nad(), "b", now).unwrap();
@@ -375,9 +372,7 @@ fn older_report_does_not_finish_newer_command() {
 
 #[test]
 fn report_before_publish_confirmation_finishes_command() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(1);
     schedule.mark_dirty(nad(), now);
     let command = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
     schedule.mark_dirty(nad(), now);
@@ -389,8 +384,7 @@ fn report_before_publish_confirmation_finishes_command() {
 
 #[test]
 fn unchanged_state_keeps_its_generation() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(9);
+    let (mut schedule, now) = without_driver(9);
     let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
     schedule.load_stored(
         nad(),
@@ -426,8 +420,7 @@ fn switch_commands_are_debounced_and_nad_commands_are_not() {
 
 #[test]
 fn target_moved_to_other_driver_starts_new_subject() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
+    let (mut schedule, now) = without_driver(1);
     issue(&mut schedule, &nad(), "a", now).unwrap();
     schedule.mark_dirty(nad(), now);
     let command = schedule.issue_if_changed(&nad(), &"other".into(), "a".into(), now).unwrap();
@@ -437,8 +430,7 @@ fn target_moved_to_other_driver_starts_new_subject() {
 
 #[test]
 fn recreated_target_waits_until_removal_is_done() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
+    let (mut schedule, now) = without_driver(1);
     issue(&mut schedule, &nad(), "a", now).unwrap();
     assert_eq!(schedule.remove_target(&nad(), now), Some("netconf".into()));
     // Another driver reports on the target meanwhile.
@@ -458,9 +450,7 @@ fn recreated_target_waits_until_removal_is_done() {
 
 #[test]
 fn command_lost_by_nats_is_republished() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
-    alive(&mut schedule);
+    let (mut schedule, now) = with_driver(1);
     let (idle, waiting, on_its_way) = (nad(), fabric(), switch("leaf2"));
     let issued = issue(&mut schedule, &idle, "a", now).unwrap();
     schedule.handle_report(&idle, &issued.generation, DriverAnswer::Applied, now);
@@ -481,8 +471,7 @@ fn command_lost_by_nats_is_republished() {
 
 #[test]
 fn failed_publish_is_retried() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(1);
+    let (mut schedule, now) = without_driver(1);
     schedule.mark_dirty(nad(), now);
     schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
     schedule.publish_failed(&nad(), Some(42), now);
@@ -507,9 +496,7 @@ struct TransactionTest {
 
 impl TransactionTest {
     fn new(names: &[&str]) -> Self {
-        let mut schedule = Schedule::new(3);
-        alive(&mut schedule);
-        let now = Duration::from_secs(100);
+        let (mut schedule, now) = with_driver(3);
         for name in names {
             schedule.mark_dirty(switch(name), now);
         }
@@ -519,9 +506,7 @@ impl TransactionTest {
     /// Both participants were sent the confirmation; only leaf1 answered.
     fn with_leaf2_behind() -> Self {
         let mut f = Self::new(&["leaf1", "leaf2"]);
-        f.open();
-        f.hold("leaf1");
-        f.hold("leaf2");
+        f.open_and_hold();
         f.send_decisions();
         f.answer("leaf1", DriverAnswer::Applied);
         f
@@ -538,12 +523,7 @@ impl TransactionTest {
         let participant = |target: &Target| Participant {
             target: target.clone(),
             driver: "netconf".into(),
-            desired: eno_schemas::Desired::Nad(eno_schemas::NadDesired {
-                namespace: "a".into(),
-                name: "b".into(),
-                owner: eno_schemas::NadOwner { uid: "c".into() },
-                attachment: None,
-            }),
+            desired: nothing(),
             hash: "a".into(),
         };
         let commands = self.schedule.open_transaction(
@@ -566,6 +546,13 @@ impl TransactionTest {
 
     fn hold(&mut self, name: &str) {
         self.answer(name, DriverAnswer::Held { refused: false });
+    }
+
+    /// leaf1 and leaf2 hold the change of the ready transaction.
+    fn open_and_hold(&mut self) {
+        self.open();
+        self.hold("leaf1");
+        self.hold("leaf2");
     }
 
     /// Sends the decision to the participants and returns it for each.
@@ -670,9 +657,7 @@ fn repeated_aborts_back_off_until_confirmed() {
         assert_eq!((ready.joint.len(), ready.next), (0, Some(f.now + rest)));
         f.now += rest;
     }
-    f.open();
-    f.hold("leaf1");
-    f.hold("leaf2");
+    f.open_and_hold();
     f.send_decisions();
     f.answer("leaf1", DriverAnswer::Applied);
     f.answer("leaf2", DriverAnswer::Applied);
@@ -757,9 +742,7 @@ fn participant_that_ignores_decision_is_released() {
 #[test]
 fn failed_decision_publish_is_retried_and_failed_opening_aborts() {
     let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
-    f.open();
-    f.hold("leaf1");
-    f.hold("leaf2");
+    f.open_and_hold();
     let decisions = f.ready().decisions;
     let (_, command) = f.schedule.issue_decision(&decisions[0], f.now).unwrap();
     assert_eq!(command.transaction.unwrap().decision, Some(Decision::Confirm));
@@ -785,8 +768,7 @@ fn removed_target_aborts_its_transaction() {
 
 #[test]
 fn inherited_open_transaction_is_aborted_before_new_commands() {
-    let now = Duration::from_secs(100);
-    let mut schedule = Schedule::new(9);
+    let (mut schedule, now) = without_driver(9);
     let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
     let stored =
         Stored { driver: "netconf".into(), generation: Some(generation), unconfirmed: true, sequence: 4 };

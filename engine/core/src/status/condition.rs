@@ -3,7 +3,7 @@
 use strum::{AsRefStr, Display, EnumString};
 
 use crate::Name;
-use crate::spec::Cause;
+use crate::kinds::Cause;
 
 /// The `type` of a condition. The order is that of the texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, Display, EnumString)]

@@ -1,8 +1,8 @@
 //! The findings about an object, from which its phase and conditions follow.
 
-use crate::spec::Cause;
+use crate::kinds::Cause;
 use crate::status::hop::{Hop, HopState, Wait};
-use crate::{ConditionState, ConditionType, Name};
+use crate::{ConditionReason, ConditionState, ConditionType, Name};
 
 /// The findings about an object, from which its phase and conditions follow.
 #[derive(Debug, Default)]
@@ -39,6 +39,17 @@ impl Evaluation {
     /// The evaluation of a spec that can't be used.
     pub fn invalid(cause: Cause) -> Self {
         Self { cause: Some(cause), permanent: cause == Cause::Spec, ..Self::default() }
+    }
+
+    /// Adds a condition that does not change its phase.
+    pub fn note(
+        &mut self,
+        kind: ConditionType,
+        holds: bool,
+        reason: ConditionReason,
+        message: impl Into<String>,
+    ) {
+        self.conditions.push(ConditionState::new(kind, holds, reason, message));
     }
 
     /// Takes a hop of its path into account. The first messages stay.

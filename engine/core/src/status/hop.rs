@@ -7,7 +7,7 @@ use std::fmt;
 use eno_schemas::{Failure, Item, Rejection, VlanId};
 use serde::Serialize;
 
-use crate::spec::LeadsTo;
+use crate::kinds::LeadsTo;
 use crate::{ConditionType, Name};
 
 /// The state of one hop of a path, such as one VLAN on one port.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
-use crate::spec::Spec;
+use crate::kinds::Spec;
 use crate::{Condition, Name, PodEntry};
 
 /// The status of an object, as the runtime writes it.

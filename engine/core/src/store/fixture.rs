@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::spec::Spec;
+use crate::kinds::Spec;
 use crate::work::Work;
 use crate::{Config, Key, Kind, Name, Object};
 

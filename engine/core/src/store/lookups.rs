@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::spec::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
+use crate::kinds::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
 use crate::store::Store;
-use crate::{Key, Kind, Name, Selector};
+use crate::{Key, Kind, Labels, Name, Selector};
 
 impl Store {
     /// The realised ConnectionPoint of this name.
@@ -31,13 +31,17 @@ impl Store {
 
     /// The nodes of a connection point.
     pub fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
+        Arc::new(self.nodes_of(spec).cloned().collect())
+    }
+
+    /// The nodes of a connection point: those of its NodePool, or all.
+    pub fn nodes_of(&self, spec: &ConnectionPointSpec) -> impl Iterator<Item = &Name> {
         let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
         let selector =
-            pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
-        let selected = self.nodes.iter().filter(|(_, labels)| {
-            selector.is_none_or(|selector| selector.is_some_and(|selector| selector.matches(labels)))
-        });
-        Arc::new(selected.map(|(name, _)| name.clone()).collect())
+            pool.map(|pool| self.effective(&pool, Spec::node_pool).map(|pool| &pool.node_selector));
+        let is_member =
+            move |labels: &Labels| selector.is_none_or(|one| one.is_some_and(|one| one.matches(labels)));
+        self.nodes.iter().filter(move |(_, labels)| is_member(labels)).map(|(name, _)| name)
     }
 
     /// The Subnets of an attachment's services.

@@ -8,7 +8,7 @@ pub mod record;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::spec::{Invalid, Spec};
+use crate::kinds::{Invalid, Spec};
 use crate::work::Work;
 use crate::{Key, Kind, Labels, Name, Object};
 
@@ -163,7 +163,7 @@ impl Store {
         if turned {
             // The object becomes active or stops taking new users: everything that depends on it is validated again.
             (record.finalizer_requested, record.version) = (false, 0);
-            if !record.finalized && object.key.uses_networks() {
+            if !record.finalized && object.key.kind.facts().needs_networks {
                 // Without a finalizer it held nothing: it starts from what its status says is realised.
                 record.effective = record.status.realized.clone();
             }

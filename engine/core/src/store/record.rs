@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::spec::{Invalid, Spec};
+use crate::kinds::{Invalid, Spec};
 use crate::{Key, Name, Object, Status};
 
 /// The precedence of objects that hold nothing: creation time in Unix seconds, then uid. The lower one wins.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use eno_schemas::VlanType;
 
+use crate::kinds::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec, compat};
 use crate::node::shape::check_subinterface;
-use crate::spec::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec, compat};
 use crate::store::record::Record;
 use crate::validate::Validator;
 use crate::{Key, Kind, Name};

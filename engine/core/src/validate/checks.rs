@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use crate::spec::{BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec};
+use crate::kinds::{BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec};
 use crate::validate::Validator;
 use crate::vlan::VlanScope;
 use crate::{Key, Kind};
@@ -12,8 +12,11 @@ use crate::{Key, Kind};
 impl Validator<'_> {
     /// Checks a spec against all that it names.
     pub fn check(&self, key: &Key, spec: &Arc<Spec>) -> Result<(), Invalid> {
+        for named in spec.named().into_iter().filter(|named| !named.is_checked_by_part) {
+            self.check_reference(named.field, &named.into())?;
+        }
         match &**spec {
-            Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
+            Spec::NodePool(_) | Spec::PhysicalNetwork(_) | Spec::Device(_) => Ok(()),
             Spec::Route(spec) => self.check_route(key, spec),
             Spec::Bridge(spec) => self.pods.check_bridge(self.store, self.node, key, spec),
             Spec::PodLinks(spec) => self.pods.check_links(self.store, self.node, key, spec),
@@ -22,30 +25,13 @@ impl Validator<'_> {
                 self.node.check_hosts(self.config, self.store, key, spec)?;
                 self.check_point(key, spec)
             }
-            Spec::Device(_) => self.check_named("Ports[].PhysicalNW", spec, Kind::PhysicalNetwork),
-            Spec::Service(service) => {
-                self.check_named("Subnets", spec, Kind::Subnet)?;
-                self.check_named("PhysicalNW", spec, Kind::PhysicalNetwork)?;
-                self.check_service(key, service)
-            }
-            Spec::BridgeDomain(domain) => {
-                self.check_named("ConnectionPoints", spec, Kind::ConnectionPoint)?;
-                self.check_bridge_domain(key, domain)
-            }
-            Spec::Attachment(attachment) => {
-                self.check_named("ConnectionPoint", spec, Kind::ConnectionPoint)?;
-                self.check_attachment(key, attachment)?;
+            Spec::Service(spec) => self.check_service(key, spec),
+            Spec::BridgeDomain(spec) => self.check_bridge_domain(key, spec),
+            Spec::Attachment(spec) => {
+                self.check_attachment(key, spec)?;
                 self.trunks.check(key)
             }
         }
-    }
-
-    /// The objects of one kind that a spec names are there and valid.
-    fn check_named(&self, field: &str, spec: &Spec, kind: Kind) -> Result<(), Invalid> {
-        for reference in spec.references().into_iter().filter(|reference| reference.kind == kind) {
-            self.check_reference(field, &reference)?;
-        }
-        Ok(())
     }
 
     /// The object is there and valid.

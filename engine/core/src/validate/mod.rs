@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use eno_schemas::Phase;
 
 use crate::fabric::Fabric;
+use crate::kinds::Cause;
 use crate::nad::Nads;
 use crate::node::Nodes;
 use crate::pods::Pods;
-use crate::spec::Cause;
 use crate::store::{Store, Verdict};
 use crate::vlan::Vlans;
 use crate::{Config, Key, Kind};
@@ -110,9 +110,7 @@ impl Validator<'_> {
         // A spec that only the state of other objects hinders is planned all the same.
         let planned = match (&checked, &record.spec) {
             (Ok(spec), _) => Some(spec.clone()),
-            (Err(_), Ok(spec)) if matches!(key.kind, Kind::ConnectionPoint | Kind::FabricDevice) => {
-                Some(spec.clone())
-            }
+            (Err(_), Ok(spec)) if key.kind.facts().planned_when_hindered => Some(spec.clone()),
             _ => record.effective.clone().filter(|_| !self.trunks.evicts(key)),
         };
         // A reported phase Deleted is final, even if another object names it before its finalizer is removed.

@@ -1,7 +1,7 @@
 //! The checks of Subnets and Routes: pods of a Subnet have to reach the next hops of its Routes.
 
+use crate::kinds::{Invalid, RouteSpec, Spec, SubnetSpec};
 use crate::nad::subnets::next_hop_problem;
-use crate::spec::{Invalid, RouteSpec, Spec, SubnetSpec};
 use crate::store::Store;
 use crate::validate::Validator;
 use crate::work::Work;

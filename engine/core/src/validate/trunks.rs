@@ -12,8 +12,8 @@ use eno_schemas::VlanType;
 
 use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
+use crate::kinds::{AttachmentSpec, Cause, Invalid, Plugin, Spec, compat};
 use crate::pods::bridges::carriers;
-use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, Spec, compat};
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::{Key, Kind, Name};

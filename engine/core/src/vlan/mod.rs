@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use eno_schemas::VlanId;
 
 use crate::Key;
-use crate::spec::Spec;
+use crate::kinds::Spec;
 use crate::store::Store;
 use crate::store::record::Seniority;
 use crate::work::Work;

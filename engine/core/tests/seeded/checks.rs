@@ -1,6 +1,6 @@
 //! The invariants of the simulated cluster.
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{Key, Kind, Name, Object, Target};
 use eno_schemas::{Desired, NadVlans, Phase, VlanId};
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use eno_core::spec::LeadsTo;
+use eno_core::kinds::LeadsTo;
 use eno_core::{
     Config, DEADLINE, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, Object, Reconciled,
     STALLED_AFTER, Status, StreamEvent, Target,

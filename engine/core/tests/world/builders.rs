@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_core::spec::*;
+use eno_core::kinds::*;
 use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target, Uses};
 use eno_schemas::*;
 use serde_json::{Value, json};

@@ -15,7 +15,7 @@ mod split_fabric;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_core::spec::*;
+use eno_core::kinds::*;
 use eno_core::{
     About, Config, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, NoticeKind, Object, Pod, PodView,
     Reconciled, Selector, Status, Target,

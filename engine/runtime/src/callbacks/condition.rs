@@ -3,7 +3,7 @@
 
 use async_nats::jetstream::kv::Store;
 use bytes::Bytes;
-use eno_core::{Key, Name};
+use eno_core::{Key, Kind, Name};
 use eno_nbi_crds::CALLBACK_DELIVERED;
 use jiff::Timestamp;
 use kube::Client;
@@ -47,7 +47,7 @@ pub async fn update(client: &Client, bucket: &Store, object: &Name, notice: &Not
 
 /// The object of a callback.
 pub fn key(about: &Undelivered) -> Option<Key> {
-    let kind = api::kind(&about.kind)?;
+    let kind = Kind::of_name(&about.kind)?;
     let name = Name::from(about.name.as_str());
     Some(match about.namespace.as_deref() {
         Some(namespace) => Key::namespaced(kind, &namespace.into(), &name),

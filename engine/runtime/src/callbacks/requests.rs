@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use eno_core::{Key, Name};
+use eno_core::{Key, Kind, Name};
 use eno_sbi::nats::{CALLBACKS, answer_subject};
 use eno_schemas::{
     CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, Subject, decode, encode,
@@ -19,7 +19,6 @@ use super::attempt::publish_delivery;
 use super::client::read_dead_letters;
 use super::message::{Endpoint, Message};
 use super::post::PostOutcome;
-use crate::api;
 use crate::status::convert;
 
 /// A received request.
@@ -67,7 +66,7 @@ impl PendingRequest {
     }
 
     fn key(&self) -> Option<Key> {
-        let kind = api::kind(&self.request.kind)?;
+        let kind = Kind::of_name(&self.request.kind)?;
         let name = Name::from(self.request.name.as_str());
         Some(match self.request.namespace.as_deref() {
             Some(namespace) => Key::namespaced(kind, &namespace.into(), &name),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use eno_core::spec::LeadsTo;
-use eno_core::spec::Spec;
+pub use eno_core::kinds::LeadsTo;
+use eno_core::kinds::Spec;
 use eno_core::{
     Answers, ConditionType, Config, Event, Key, Name, Object, Observer, Reported, Target, instance_of,
 };

@@ -1,8 +1,5 @@
 //! Logins to a nats-server with the shipped configuration, judged by a stub of the API server.
 
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,15 +7,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::routing::post;
-use eno_control_plane::parts::{Part, Parts};
-use eno_control_plane::{NatsUser, nats_keys, pick_port};
-use eno_sbi::nats::{Connection, NatsArgs, connect};
+use eno_conformance::{NatsServer, Wire};
+use eno_control_plane::NatsUser;
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,116 +19,8 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_mins(1);
 const AGENT: &str = "system:serviceaccount:eno-node:eno-agent";
 
-/// A nats-server, killed when it is dropped.
-struct Nats {
-    port: u16,
-    data: TempDir,
-    child: Child,
-}
-
-impl Nats {
-    async fn start() -> Self {
-        let data = TempDir::new().unwrap();
-        let port = pick_port().unwrap();
-        let child = Self::spawn(&data, port).await;
-        Self { port, data, child }
-    }
-
-    async fn spawn(data: &TempDir, port: u16) -> Child {
-        let program = Parts::from_env().unwrap().get(Part::NatsServer).await.unwrap();
-        let configuration = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/nats.conf");
-        let keys = nats_keys(data.path()).unwrap();
-        let child = Command::new(program)
-            .arg("--config")
-            .arg(configuration)
-            .args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--http_port", "-1"])
-            .env("STORE_DIR", data.path().join("jetstream"))
-            .env("POD_NAME", "eno-nats-0")
-            .envs(keys.iter().map(|(key, public)| (key.variable(), public)))
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(data.path().join("log")).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let listens = async {
-            while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        let log = || std::fs::read_to_string(data.path().join("log")).unwrap();
-        assert!(tokio::time::timeout(TIMEOUT, listens).await.is_ok(), "{}", log());
-        child
-    }
-
-    async fn restart(&mut self) {
-        self.child.kill().await.unwrap();
-        self.child = Self::spawn(&self.data, self.port).await;
-    }
-
-    async fn connect(&self, user: NatsUser, identity: &str) -> Connection {
-        let args = NatsArgs {
-            nats_url: format!("nats://127.0.0.1:{}", self.port),
-            nats_credentials: Some(self.data.path().join(format!("{}.seed", user.name()))),
-            nats_ca: None,
-            nats_replicas: 1,
-        };
-        let stop = CancellationToken::new();
-        let connecting = connect(&args, identity, &stop);
-        tokio::time::timeout(TIMEOUT, connecting).await.expect("it is let in").unwrap()
-    }
-
-    /// A session of a client with this token; `Err`: what the server says.
-    async fn log_in(&self, token: &str) -> Result<Session, String> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.map_err(|e| e.to_string())?;
-        let mut session = Session(BufReader::new(stream));
-        let hello = json!({"verbose": false, "pedantic": false, "headers": true, "auth_token": token, "lang": "test"});
-        session.send(&format!("CONNECT {hello}\r\n")).await;
-        match session.errors().await {
-            Ok(errors) if errors.is_empty() => Ok(session),
-            Ok(errors) => Err(errors.join(", ")),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// A connection that speaks the protocol in clear text.
-struct Session(BufReader<TcpStream>);
-
-impl Session {
-    async fn send(&mut self, text: &str) {
-        // A server that refused may have closed the connection.
-        let _ = self.0.get_mut().write_all(text.as_bytes()).await;
-    }
-
-    /// The errors about earlier requests; `Err`: the server has hung up.
-    async fn errors(&mut self) -> Result<Vec<String>, String> {
-        self.send("PING\r\n").await;
-        let mut errors = Vec::new();
-        loop {
-            let mut line = String::new();
-            let read = tokio::time::timeout(TIMEOUT, self.0.read_line(&mut line)).await;
-            if !matches!(read, Ok(Ok(length)) if length > 0) {
-                return Err(errors.join(", "));
-            }
-            match line.trim_end() {
-                "PONG" => return Ok(errors),
-                error if error.starts_with("-ERR") => errors.push(error.to_owned()),
-                _ => {}
-            }
-        }
-    }
-
-    async fn may_publish(&mut self, subject: &str) -> bool {
-        self.send(&format!("PUB {subject} 0\r\n\r\n")).await;
-        self.errors().await.unwrap().is_empty()
-    }
-
-    async fn may_subscribe(&mut self, subject: &str) -> bool {
-        self.send(&format!("SUB {subject} 1\r\n")).await;
-        let allowed = self.errors().await.unwrap().is_empty();
-        self.send("UNSUB 1\r\n").await;
-        allowed
-    }
+async fn log_in(nats: &NatsServer, token: &str) -> Result<Wire, String> {
+    Wire::log_in(nats, |_| json!({"auth_token": token})).await
 }
 
 /// How many reviews are asked for at once.
@@ -179,15 +63,15 @@ struct Engine {
 }
 
 impl Engine {
-    async fn start(nats: &Nats) -> Self {
+    async fn start(nats: &NatsServer) -> Self {
         let load = Arc::new(Load::default());
         let router = axum::Router::new()
             .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review))
             .with_state(load.clone());
         let client = Client::new(router, "default");
-        let connection = nats.connect(NatsUser::Engine, "eno-engine").await;
+        let connection = nats.connect_as(NatsUser::ENGINE, "eno-engine").await;
         let metrics = Arc::new(Metrics::default());
-        let keys = nats.data.path().to_owned();
+        let keys = nats.seeds().to_owned();
         let answering = run(connection.clone(), client, keys, metrics.clone(), CancellationToken::new());
         let task = AbortOnDropHandle::new(tokio::spawn(answering));
         Self { load, metrics, _task: task }
@@ -195,10 +79,10 @@ impl Engine {
 }
 
 /// Logs in, again while nobody answers: the engine subscribes in the background.
-async fn enter(nats: &Nats, token: &str) -> Session {
+async fn enter(nats: &NatsServer, token: &str) -> Wire {
     let entering = async {
         loop {
-            if let Ok(session) = nats.log_in(token).await {
+            if let Ok(session) = log_in(nats, token).await {
                 return session;
             }
         }
@@ -208,7 +92,7 @@ async fn enter(nats: &Nats, token: &str) -> Session {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_has_the_rights_of_its_node_alone() {
-    let nats = Nats::start().await;
+    let nats = NatsServer::with_users().await;
     let _engine = Engine::start(&nats).await;
     let mut session = enter(&nats, &token("a.1")).await;
     let of = |node: &str| {
@@ -253,10 +137,10 @@ async fn agent_has_the_rights_of_its_node_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_tokens_are_refused_and_nkeys_need_no_engine() {
-    let nats = Nats::start().await;
+    let nats = NatsServer::with_users().await;
     // No engine has answered yet.
-    for user in NatsUser::ALL {
-        nats.connect(user, "eno-test").await;
+    for user in NatsUser::all() {
+        nats.connect_as(user, "eno-test").await;
     }
     let engine = Engine::start(&nats).await;
     enter(&nats, &token("a")).await;
@@ -268,7 +152,7 @@ async fn other_tokens_are_refused_and_nkeys_need_no_engine() {
         String::new(),
     ];
     for token in tokens {
-        let refused = nats.log_in(&token).await.err().unwrap_or_else(|| panic!("{token} is accepted"));
+        let refused = log_in(&nats, &token).await.err().unwrap_or_else(|| panic!("{token} is accepted"));
         assert!(refused.contains("Authorization Violation"), "{token}: {refused}");
     }
     assert_eq!(engine.metrics.node_logins("refused"), 5);
@@ -276,18 +160,18 @@ async fn other_tokens_are_refused_and_nkeys_need_no_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connected_agent_needs_no_engine() {
-    let nats = Nats::start().await;
+    let nats = NatsServer::with_users().await;
     let engine = Engine::start(&nats).await;
     let mut session = enter(&nats, &token("a")).await;
     drop(engine);
     assert!(session.may_publish("eno.v1.result.node.a").await);
-    assert!(nats.log_in(&token("a")).await.is_err());
+    assert!(log_in(&nats, &token("a")).await.is_err());
     assert!(session.may_publish("eno.v1.result.node.a").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_agents_log_in_after_a_restart_of_nats() {
-    let mut nats = Nats::start().await;
+    let mut nats = NatsServer::with_users().await;
     let engine = Engine::start(&nats).await;
     enter(&nats, &token("first")).await;
     nats.restart().await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_core::spec::BridgeDomainSpec;
+use eno_core::kinds::BridgeDomainSpec;
 use eno_core::{Key, Kind, Name};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};

@@ -5,7 +5,7 @@ mod read;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{
     Condition, Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status,
 };

@@ -137,7 +137,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
 /// Reference to a custom resource.
 pub fn object_ref(key: &Key, uid: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some(api::api_version(key.kind)),
+        api_version: Some(api::api_version(key.kind).into()),
         kind: Some(key.kind.as_str().into()),
         name: Some(key.name.to_string()),
         namespace: key.namespace().map(ToOwned::to_owned),

@@ -7,7 +7,7 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
-use eno_core::{Key, Name, Status};
+use eno_core::{Key, Kind, Name, Status};
 use eno_sbi::nats::{Content, Selection, StoredMessage, for_each_stored, last_stored};
 use eno_schemas::{LeftOut, Subject, SubjectKind, Transition, encode, subject};
 use jiff::Timestamp;
@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
-use crate::api;
 use crate::status::{bounds, convert};
 
 /// `max_payload` of the shipped configuration, which is also the bound of the stream's messages.
@@ -206,7 +205,7 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
             let sequence = message.sequence;
             match Entry::of(&message) {
                 Ok(entry) => {
-                    let Some(kind) = api::kind(&entry.kind) else { return };
+                    let Some(kind) = Kind::of_name(&entry.kind) else { return };
                     let key = match &entry.namespace {
                         Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
                         None => Key::cluster(kind, &entry.name),
@@ -244,7 +243,7 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
 /// The object of a subject.
 fn key(subject: &str) -> Option<Key> {
     let Ok(Subject::Transition(object)) = subject.parse() else { return None };
-    let (kind, name) = (api::kind(&object.kind)?, Name::from(&*object.name));
+    let (kind, name) = (Kind::of_name(&object.kind)?, Name::from(&*object.name));
     Some(match object.namespace {
         None => Key::cluster(kind, &name),
         Some(namespace) => Key::namespaced(kind, &Name::from(&*namespace), &name),

@@ -38,7 +38,7 @@ impl StoredObject {
     /// Keeps the needed parts of an object.
     pub fn new(key: &Key, mut object: DynamicObject) -> Self {
         object.types =
-            Some(TypeMeta { api_version: api::api_version(key.kind), kind: key.kind.as_str().into() });
+            Some(TypeMeta { api_version: api::api_version(key.kind).into(), kind: key.kind.as_str().into() });
         object.metadata.managed_fields = None;
         let left_out = object.metadata.annotations.as_mut().and_then(bounds::bound_annotations).map(Box::new);
         let status = object.data.as_object_mut().and_then(|fields| fields.remove("status"));

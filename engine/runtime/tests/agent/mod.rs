@@ -6,7 +6,6 @@ use eno_sbi::host::{HostOptions, run};
 use eno_sbi::nats::Connection;
 use eno_sbi::{Driver, Identity, Ownership, Reconciled, Work};
 use eno_schemas::{AppliedLink, Desired, Item, NodeDesired, Note, PayloadKind};
-use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -53,12 +52,6 @@ impl Driver for Memory {
         }
         reconciled
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _target: &str) {}
 }
 
 /// Runs the agent of a node until `stop`.

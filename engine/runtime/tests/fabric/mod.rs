@@ -6,7 +6,6 @@ use eno_sbi::host::{HostOptions, run};
 use eno_sbi::nats::Connection;
 use eno_sbi::{Driver, Identity, Ownership, Reconciled, Work};
 use eno_schemas::{Desired, FabricDesired, PayloadKind};
-use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,12 +24,6 @@ impl Driver for Memory {
         self.0.lock().unwrap().push(desired.clone());
         Reconciled::applied(desired.carried_out())
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _target: &str) {}
 }
 
 /// Runs the driver until `stop`.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::version::Version;
-use super::{Event, Part, PartsError, Progress, Recipe};
+use super::{Event, Part, PartsError, Recipe, StderrProgress};
 
 /// The oldest Go that downloads the toolchain of a module by itself.
 const OLDEST_GO: Version = Version(1, 21, 0);
@@ -23,7 +23,7 @@ pub(super) async fn build(
     recipe: &Recipe,
     source: &Path,
     to: &Path,
-    progress: &dyn Progress,
+    progress: &StderrProgress,
 ) -> Result<(), PartsError> {
     let version = recipe.module.version_of(recipe.package);
     if !is_go_usable().await {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use module::Module;
 pub(crate) use module::digest;
-pub use progress::{Event, Progress, Silent, StderrProgress};
+pub(crate) use progress::{Event, StderrProgress};
 pub use store::{Parts, PartsError};
 pub(crate) use store::{cache_error, is_program};
 pub use version::Version;

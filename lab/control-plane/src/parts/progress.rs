@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// A progress event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// A candidate is not usable.
     Rejected {
         /// Name of the part.
@@ -49,31 +49,18 @@ pub enum Event<'a> {
     },
 }
 
-/// A receiver of progress events, called from any thread.
-pub trait Progress: Send + Sync {
-    /// Receives an event.
-    fn report(&self, event: Event<'_>);
-}
-
-/// Ignores all events.
-#[derive(Debug, Default)]
-pub struct Silent;
-
-impl Progress for Silent {
-    fn report(&self, _: Event<'_>) {}
-}
-
 /// Writes to standard error: an updated line on a terminal, else occasional lines.
 #[derive(Debug, Default)]
-pub struct StderrProgress {
+pub(crate) struct StderrProgress {
     last_step: Mutex<Option<Instant>>,
 }
 
 /// Minimum time between two lines about a build, if not on a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(15);
 
-impl Progress for StderrProgress {
-    fn report(&self, event: Event<'_>) {
+impl StderrProgress {
+    /// Receives an event, from any thread.
+    pub(super) fn report(&self, event: Event<'_>) {
         let mut stderr = std::io::stderr().lock();
         let terminal = stderr.is_terminal();
         let clear = if terminal { "\r\x1b[K" } else { "" };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
 use super::version::Version;
-use super::{Event, Part, Progress, StderrProgress, VersionCheck, build, prebuilt};
+use super::{Event, Part, StderrProgress, VersionCheck, build, prebuilt};
 
 /// Timeout for an installed program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,22 +64,13 @@ pub enum PartsError {
 }
 
 /// Finds parts and caches them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Parts {
     /// Directories that are searched before the cache, in this order.
     installed: Vec<PathBuf>,
     cache: PathBuf,
     prebuilt: bool,
-    progress: Arc<dyn Progress>,
-}
-
-impl std::fmt::Debug for Parts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts")
-            .field("cache", &self.cache)
-            .field("prebuilt", &self.prebuilt)
-            .finish_non_exhaustive()
-    }
+    progress: Arc<StderrProgress>,
 }
 
 impl Parts {
@@ -116,19 +107,7 @@ impl Parts {
 
     /// Uses only this cache directory, without installed and prebuilt parts.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
-        Self {
-            installed: Vec::new(),
-            cache: cache.into(),
-            prebuilt: false,
-            progress: Arc::new(StderrProgress::default()),
-        }
-    }
-
-    /// Sends progress events to another receiver than standard error.
-    #[must_use]
-    pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Self {
-        self.progress = progress;
-        self
+        Self { installed: Vec::new(), cache: cache.into(), prebuilt: false, progress: Arc::default() }
     }
 
     /// Returns the path of a part and obtains it if missing, which can take minutes. Concurrent processes wait for each
@@ -165,7 +144,7 @@ impl Parts {
         let temporary = temporary_path(&path);
         let downloaded = self.prebuilt && self.download(part, &recipe, &temporary).await;
         if !downloaded {
-            build::build(part, &recipe, &directory.join("src"), &temporary, self.progress.as_ref()).await?;
+            build::build(part, &recipe, &directory.join("src"), &temporary, &self.progress).await?;
         }
         fs::rename(&temporary, &path).map_err(cache_error("moving into place", &path))?;
         self.progress.report(Event::Done { part: part.program(), took: started.elapsed() });
@@ -255,7 +234,6 @@ fn temporary_path(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::Silent;
 
     /// Creates a directory with an `etcd` that prints a version. Another process writes it: a file that this process,
     /// or
@@ -270,9 +248,8 @@ mod tests {
     }
 
     fn parts(installed: &[&tempfile::TempDir], cache: &Path) -> Parts {
-        let mut parts = Parts::new(cache).with_progress(Arc::new(Silent));
-        parts.installed = installed.iter().map(|directory| directory.path().to_owned()).collect();
-        parts
+        let installed = installed.iter().map(|directory| directory.path().to_owned()).collect();
+        Parts { installed, ..Parts::new(cache) }
     }
 
     #[tokio::test]

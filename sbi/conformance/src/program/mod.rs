@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::{Operation, Store};
 use eno_schemas::{Desired, DriverHello, Item, Outcome, Report, decode, subject};
-use futures::Stream;
 use tokio::sync::OnceCell;
 
 use super::{DriverFixture, DriverProcess, Engine, INSTANCE, NatsServer};
@@ -291,10 +290,4 @@ impl Driver for ProgramDriver {
             change: report.change,
         }
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _: &str) {}
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_nats::jetstream::Context;
 use eno_control_plane::NatsUser;
-use eno_lab::sandbox::{ProcessOverrides, Role};
+use eno_lab::sandbox::ProcessOverrides;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, access, service, until, with_own_sandbox};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -91,7 +91,7 @@ fn upgrade_without_cluster_id_keeps_identifier_and_switches() {
             }
 
             let overrides = ProcessOverrides { no_cluster_id: true, ..ProcessOverrides::default() };
-            system.sandbox.add_with(Role::Engine, "engine-2", overrides).await.expect("an engine");
+            system.sandbox.add_with(eno_parts::ENGINE, "engine-2", overrides).await.expect("an engine");
             until("the lead", async || leads(system, "engine-2").await).await;
             until("an engine in step", async || is_ready(system, "engine-2").await).await;
             let known = |device: &FabricDevice| {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use eno_control_plane::NatsUser;
-use eno_lab::sandbox::Role;
+use eno_parts::Part;
 use eno_tests::{Networks, Receiver, until, with_new_sandbox};
 
 use crate::lanes::ha::processes::{cpu_ticks, owner, pause, resume, until_quiet};
@@ -14,10 +14,10 @@ use crate::lanes::ha::serialize_tests;
 const AFTER_DEATH: Duration = Duration::from_secs(20);
 const AFTER_LEAVING: Duration = Duration::from_secs(2);
 
-/// Each driver's role, its second instance, its name, and one of its targets.
-const DRIVERS: [(Role, &str, &str, &str); 2] = [
-    (Role::DriverNetconf, "driver-netconf-2", "netconf", "leaf1"),
-    (Role::DriverNad, "driver-nad-2", "nad", "_"),
+/// Each driver, its second instance, its name, and one of its targets.
+const DRIVERS: [(&Part, &str, &str, &str); 2] = [
+    (eno_parts::DRIVER_NETCONF, "driver-netconf-2", "netconf", "leaf1"),
+    (eno_parts::DRIVER_NAD, "driver-nad-2", "nad", "_"),
 ];
 
 #[test]
@@ -25,8 +25,8 @@ fn standby_driver_takes_over_after_crash_exit_and_pause() {
     let _guard = serialize_tests();
     with_new_sandbox(async |system| {
         let jetstream = system.nats(NatsUser::Admin).await;
-        for (role, second, ..) in DRIVERS {
-            system.sandbox.add(role, second).await.expect("a second instance");
+        for (part, second, ..) in DRIVERS {
+            system.sandbox.add(part, second).await.expect("a second instance");
         }
         system.create_connection_point("drivers").await;
         let receiver = Receiver::start().await;
@@ -46,8 +46,7 @@ fn standby_driver_takes_over_after_crash_exit_and_pause() {
             });
             took.await
         };
-        let (firsts, seconds) =
-            (DRIVERS.map(|(role, ..)| role.name()), DRIVERS.map(|(_, second, ..)| second));
+        let (firsts, seconds) = (DRIVERS.map(|(part, ..)| part.name), DRIVERS.map(|(_, second, ..)| second));
         until_owned_by(firsts).await;
 
         // An idle driver uses next to no CPU.

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use eno_control_plane::NatsUser;
-use eno_lab::sandbox::Role;
 use eno_tests::{Networks, Receiver, System, until, with_new_sandbox};
 
 use crate::lanes::ha::processes::{is_ready, leads, pause, resume, until_quiet, write_versions};
@@ -48,7 +47,7 @@ async fn until_failover(system: &System, within: Duration, disturb: impl AsyncFn
 fn standby_engine_takes_over_after_exit_and_crash_without_loss() {
     let _guard = serialize_tests();
     with_new_sandbox(async |system| {
-        system.sandbox.add(Role::Engine, ENGINES[1]).await.expect("a second engine");
+        system.sandbox.add(eno_parts::ENGINE, ENGINES[1]).await.expect("a second engine");
         system.create_connection_point("leave").await;
         let receiver = Receiver::start().await;
         let (first, second) = (
@@ -94,7 +93,7 @@ fn standby_engine_takes_over_after_exit_and_crash_without_loss() {
 fn paused_leader_writes_nothing_after_it_resumes() {
     let _guard = serialize_tests();
     with_new_sandbox(async |system| {
-        system.sandbox.add(Role::Engine, ENGINES[1]).await.expect("a second engine");
+        system.sandbox.add(eno_parts::ENGINE, ENGINES[1]).await.expect("a second engine");
         let jetstream = system.nats(NatsUser::Admin).await;
         system.create_connection_point("pause").await;
         let receiver = Receiver::start().await;

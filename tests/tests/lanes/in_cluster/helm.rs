@@ -162,10 +162,8 @@ async fn keys_are_exchanged(system: &System, release: &Release) {
     let servers: Api<StatefulSet> = Api::namespaced(client.clone(), SYSTEM);
     servers.restart("eno-nats").await.expect("restarted");
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM);
-    let names =
-        ["eno-engine", "eno-driver-netconf", "eno-driver-ovs-fabric", "eno-driver-neutron", "eno-driver-nad"];
-    for name in names {
-        deployments.restart(name).await.expect("restarted");
+    for part in eno_parts::nats_users() {
+        deployments.restart(part.account.name).await.expect("restarted");
     }
     let agents: Api<DaemonSet> = Api::namespaced(client, "eno-node");
     agents.restart("eno-agent").await.expect("restarted");

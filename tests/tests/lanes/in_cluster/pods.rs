@@ -1,7 +1,7 @@
 //! The pods of the operator: where they run, their eviction, and whether they are all ready again.
 
-use eno::check::workloads::{WORKLOADS, WorkloadKind};
 use eno::install::rollout::Workload;
+use eno_parts::WorkloadKind;
 use eno_tests::{System, poll_within};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
@@ -95,7 +95,7 @@ pub async fn until_settled(system: &System) {
 /// The workloads that are not ready, and the pods that are ending.
 async fn unsettled(system: &System) -> Vec<String> {
     let mut unsettled = Vec::new();
-    for workload in &WORKLOADS {
+    for workload in eno_parts::workloads() {
         let (client, namespace, name) = (system.sandbox.client(), workload.namespace, workload.name);
         let now = match workload.kind {
             WorkloadKind::Deployment => read::<Deployment>(client, namespace, name).await,

@@ -6,7 +6,6 @@ mod routes;
 
 use async_nats::ConnectOptions;
 use eno_control_plane::NatsUser;
-use eno_lab::sandbox::Role;
 use eno_nbi_crds::L2ServiceAttachment;
 use eno_tests::{TIMEOUT, access, connection_point, service, with_new_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -15,6 +14,8 @@ use tokio::time::timeout;
 
 use self::rendered_manifests::{Certificates, NatsServers, RenderedManifests};
 
+const NAD: NatsUser = NatsUser::Part(eno_parts::DRIVER_NAD);
+
 /// Runs the engine and a driver with the environment of their Deployments.
 #[test]
 fn attachment_becomes_ready_over_tls() {
@@ -22,11 +23,10 @@ fn attachment_becomes_ready_over_tls() {
         let manifests = RenderedManifests::of("deploy").await;
         let servers = NatsServers::start(&manifests, 1).await;
         let mut programs = Vec::new();
-        for role in [Role::Engine, Role::DriverNad] {
-            system.sandbox.stop_child(role.name()).await.expect("a part that runs");
-            let kubeconfig = system.sandbox.control_plane().kubeconfig_for(&role.user(), None);
-            let deployment = format!("eno-{}", role.name());
-            programs.push(servers.program(&manifests, &deployment, &kubeconfig.expect("a kubeconfig")));
+        for part in [eno_parts::ENGINE, eno_parts::DRIVER_NAD] {
+            system.sandbox.stop_child(part.name).await.expect("a part that runs");
+            let kubeconfig = system.sandbox.control_plane().kubeconfig_for(&part.account.user(), None);
+            programs.push(servers.program(&manifests, part.account.name, &kubeconfig.expect("a kubeconfig")));
         }
         system.namespace("encrypted").await;
         let network = [
@@ -43,25 +43,19 @@ fn attachment_becomes_ready_over_tls() {
 #[tokio::test]
 async fn nats_clients_mount_the_ca_and_not_the_server_key() {
     let manifests = RenderedManifests::of("deploy").await;
-    let parts = [
-        ("eno-engine", NatsUser::Engine, "tls://eno-nats:4222"),
-        ("eno-driver-netconf", NatsUser::DriverNetconf, "tls://eno-nats:4222"),
-        ("eno-driver-ovs-fabric", NatsUser::DriverOvsFabric, "tls://eno-nats:4222"),
-        ("eno-driver-neutron", NatsUser::DriverNeutron, "tls://eno-nats:4222"),
-        ("eno-driver-nad", NatsUser::DriverNad, "tls://eno-nats:4222"),
-    ];
-    let names = parts.iter().map(|(name, ..)| *name).chain(["eno-agent"]);
-    assert_eq!(manifests.clients(), names.collect());
-    for (name, user, url) in parts {
+    let clients = eno_parts::workloads().map(|workload| workload.name).filter(|name| *name != "eno-nats");
+    assert_eq!(manifests.clients(), clients.collect());
+    for part in eno_parts::nats_users() {
+        let name = part.account.name;
         let environment = manifests.environment(name);
-        assert_eq!(environment["ENO_NATS_URL"], url, "{name}");
+        assert_eq!(environment["ENO_NATS_URL"], "tls://eno-nats:4222", "{name}");
         let secret_at = |variable: &str| manifests.secret_at(name, &environment[variable]);
         assert_eq!(secret_at("ENO_NATS_CA"), ("eno-nats-tls".to_owned(), "ca.crt".to_owned()), "{name}");
-        let seed = ("eno-nats".to_owned(), format!("{}.seed", user.name()));
+        let seed = ("eno-nats".to_owned(), format!("{}.seed", part.name));
         assert_eq!(secret_at("ENO_NATS_CREDENTIALS"), seed, "{name}");
         assert_eq!(manifests.keys_of(name, "eno-nats-tls"), ["ca.crt"], "{name}");
         let mut keys = vec![seed.1];
-        if name == "eno-engine" {
+        if part == eno_parts::ENGINE {
             let of_logins = ["", ".next", ".old"]
                 .map(|which| ["issuer", "answerer"].map(|key| format!("{key}{which}.seed")));
             keys.extend(of_logins.into_iter().flatten());
@@ -91,7 +85,7 @@ async fn connect_error(options: ConnectOptions, url: &str) -> String {
 async fn plaintext_clients_and_untrusted_servers_are_refused() {
     let manifests = RenderedManifests::of("deploy").await;
     let servers = NatsServers::start(&manifests, 1).await;
-    let options = || ConnectOptions::with_nkey(servers.seed(NatsUser::DriverNad));
+    let options = || ConnectOptions::with_nkey(servers.seed(NAD));
     let url = servers.url(0);
 
     let known = options().add_root_certificates(servers.certificates.authority());
@@ -115,8 +109,7 @@ async fn plaintext_clients_and_untrusted_servers_are_refused() {
     let info: serde_json::Value =
         serde_json::from_str(greeting.strip_prefix("INFO ").expect("INFO")).expect("JSON");
     assert_eq!(info["tls_required"], true);
-    let connect_message =
-        servers.connect_message(NatsUser::DriverNad, info["nonce"].as_str().expect("a nonce"));
+    let connect_message = servers.connect_message(NAD, info["nonce"].as_str().expect("a nonce"));
     stream.get_mut().write_all(connect_message.as_bytes()).await.expect("it reads");
     let mut rest = Vec::new();
     // A reset connection ends the answer, too.

@@ -110,7 +110,7 @@ pub(super) fn vids(text: &str) -> Option<VlanSet> {
     Some(vids)
 }
 
-/// The inverse of [`vids`].
+/// The inverse of [`vids`]. Writing to memory can't fail, so results of `write!` are dropped in this dialect.
 pub(super) fn vids_text(vids: &VlanSet) -> String {
     let mut text = String::new();
     for (first, last) in vids.ranges() {

@@ -21,19 +21,18 @@ mod parse;
 mod render;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use eno_schemas::VlanId;
 
 use self::entries::Entry;
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, ParseError, select_interfaces};
 use crate::hello::Hello;
 use crate::memory::Counter;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{NETCONF, Scope, Step, escape, walk};
+use crate::xml::{NETCONF, Scope, Step, walk};
 
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
 const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
@@ -101,9 +100,7 @@ impl Dialect for Ieee8021Q {
     }
 
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        let mut filter = String::new();
-        push_interfaces(&mut filter, interfaces, "<type/>", "<port-number/>");
-        filter
+        select_ports(interfaces, "<type/>", "<port-number/>")
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
@@ -129,19 +126,16 @@ impl Dialect for Ieee8021Q {
     }
 
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        let mut filter = format!(
+        format!(
             "<bridges xmlns=\"{BRIDGE}\"><bridge><name/><component><name/><type/><filtering-database>\
              <vlan-registration-entry/></filtering-database><bridge-vlan><vlan><vid/><name/></vlan></bridge-vlan>\
-             </component></bridge></bridges>"
-        );
-        push_interfaces(&mut filter, interfaces, "", BRIDGE_PORT);
-        filter
+             </component></bridge></bridges>{}",
+            select_ports(interfaces, "", BRIDGE_PORT)
+        )
     }
 
     fn filter_interface(&self, interface: &str) -> Option<String> {
-        let mut filter = String::new();
-        push_interfaces(&mut filter, &[interface].into(), "", BRIDGE_PORT);
-        Some(filter)
+        Some(select_ports(&[interface].into(), "", BRIDGE_PORT))
     }
 
     fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
@@ -193,20 +187,10 @@ impl Dialect for Ieee8021Q {
     }
 }
 
-/// Writing to memory can't fail, so results of `write!` are dropped in this dialect.
-fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, leaves: &str, of_port: &str) {
-    if interfaces.is_empty() {
-        return;
-    }
-    let _ = write!(filter, "<interfaces xmlns=\"{INTERFACES}\">");
-    for name in interfaces {
-        let _ = write!(
-            filter,
-            "<interface><name>{}</name>{leaves}<bridge-port xmlns=\"{BRIDGE}\">{of_port}</bridge-port></interface>",
-            escape(name)
-        );
-    }
-    filter.push_str("</interfaces>");
+/// Selects these leaves of interfaces, and of their bridge ports.
+fn select_ports(interfaces: &BTreeSet<&str>, leaves: &str, of_port: &str) -> String {
+    let content = format!("{leaves}<bridge-port xmlns=\"{BRIDGE}\">{of_port}</bridge-port>");
+    select_interfaces(INTERFACES, interfaces, &content)
 }
 
 fn scope(namespace: &str) -> Scope {

@@ -11,9 +11,9 @@ use super::{
     ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, PortLocation, REGISTRATIONS,
     UNTAGGED_ONLY, scope,
 };
-use crate::dialect::{Layout, ParseError, not_understood};
+use crate::dialect::{ParseError, not_understood};
 use crate::memory::Counter;
-use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
+use crate::plan::{Inventory, Layout, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, XmlError, walk};
 

@@ -69,7 +69,7 @@ pub(super) fn effective(
         vlans: observed,
         ports,
         empty_opens: true,
-        layout: crate::dialect::Layout::new(layout),
+        layout: crate::plan::Layout::new(layout),
         memory: kept.into(),
         ..ObservedConfig::default()
     })

@@ -69,8 +69,8 @@ fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::test_states::vid;
     use crate::plan::{ObservedVlan, PortChange};
-    use crate::test_states::vid;
 
     #[test]
     fn error_message_locates_the_item() {

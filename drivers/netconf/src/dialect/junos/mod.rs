@@ -26,13 +26,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::VlanId;
 
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, ParseError, named_interfaces};
 use crate::hello::{Hello, Profile, Target};
-use crate::memory::Counter;
-use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
+use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{Scope, Step, XmlError, escape, walk};
+use crate::xml::{Scope, XmlError, escape};
 
 /// The capability of Junos' own protocol.
 const JUNOS: &str = "http://xml.juniper.net/netconf/junos/1.0";
@@ -169,21 +168,11 @@ impl Dialect for Junos {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
-        walk(
-            reply,
-            |_| Scope::Known,
-            |step| {
-                let Step::Leave(path, name) = step else { return Ok(()) };
-                let configured = path.ends_with("/configuration/interfaces/interface/name");
-                if configured || path.ends_with("/interface-information/physical-interface/name") {
-                    kept.entry(name.len());
-                    inventory.insert(name.to_owned(), InterfaceState::default());
-                }
-                kept.check()
-            },
-        )?;
-        Ok(inventory)
+        let is_name = |path: &str| {
+            path.ends_with("/configuration/interfaces/interface/name")
+                || path.ends_with("/interface-information/physical-interface/name")
+        };
+        named_interfaces(reply, |_| Scope::Known, is_name)
     }
 
     /// Selects all interfaces, since unlisted ones may refer to VLANs by name. Of groups it selects only VLANs and

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::dialect::DIALECTS;
+use crate::plan::test_states::{set, vid};
 use crate::plan::{Mode, ModeChange, PortChange};
-use crate::test_states::{set, vid};
 
 fn hello(uris: &[&str]) -> Hello {
     Hello::new(uris.iter().map(|uri| (*uri).to_owned()), None)

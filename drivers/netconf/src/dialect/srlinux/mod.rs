@@ -23,16 +23,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
+use eno_schemas::{VlanId, parse_vlan_name};
 
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, ParseError, named_interfaces};
 use crate::hello::Hello;
-use crate::memory::Counter;
-use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
+use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{NETCONF, Scope, Step, escape, walk};
+use crate::xml::{NETCONF, Scope, escape};
 
 const INTERFACES: &str = "urn:nokia.com:srlinux:chassis:interfaces";
 const VLANS: &str = "urn:nokia.com:srlinux:chassis:interfaces-vlans";
@@ -139,15 +138,7 @@ impl Dialect for SrLinux {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
-        walk(reply, scope, |step| {
-            if let Step::Leave("interface/name", name) = step {
-                kept.entry(name.len());
-                inventory.insert(name.to_owned(), InterfaceState::default());
-            }
-            kept.check()
-        })?;
-        Ok(inventory)
+        named_interfaces(reply, scope, |path| path == "interface/name")
     }
 
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
@@ -223,16 +214,7 @@ fn vid_of(observed: &ObservedConfig, port: &str, index: &str) -> Option<VlanId> 
 
 /// The VID in a name of the form `eno-<cluster>-<vid>`.
 fn vid_of_name(name: &str) -> Option<VlanId> {
-    parts_of_name(name).map(|(_, vid)| vid)
-}
-
-/// The cluster and the VID in such a name.
-fn parts_of_name(name: &str) -> Option<(&str, VlanId)> {
-    let (cluster, vid) = name.strip_prefix("eno-")?.rsplit_once('-')?;
-    if cluster.is_empty() || vid.starts_with('0') {
-        return None;
-    }
-    Some((cluster, vid.parse().ok()?))
+    parse_vlan_name(name).map(|(_, vid)| vid)
 }
 
 /// The selection of a port's content. Writing to memory can't fail, so results of `write!` are dropped in this
@@ -267,8 +249,8 @@ mod tests {
     use eno_schemas::{FabricDesired, VlanSet};
 
     use super::*;
+    use crate::plan::test_states::{desired, vid};
     use crate::plan::{Exclusions, PortChange, plan};
-    use crate::test_states::{desired, vid};
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>

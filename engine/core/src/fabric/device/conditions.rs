@@ -3,7 +3,8 @@
 use eno_schemas::{Item, Rejection, Rollback};
 
 use super::DeviceTarget;
-use crate::{ConditionReason, ConditionState, ConditionType};
+use crate::status::evaluation::Evaluation;
+use crate::{ConditionReason, ConditionType};
 
 /// Maximum bytes of notes of one kind that a condition shows.
 const MAX_NOTE_BYTES: usize = 4000;
@@ -30,54 +31,34 @@ impl DeviceTarget {
             .map(|note| note.message.as_str())
     }
 
-    /// The conditions of the device.
-    pub fn conditions(&self) -> Vec<ConditionState> {
-        let mut conditions = Vec::new();
+    /// Adds the conditions of the device.
+    pub fn note_conditions(&self, evaluation: &mut Evaluation) {
         if self.last_answered.is_some() {
-            conditions.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
-                Some(failure) => ConditionState::new(
-                    ConditionType::Reachable,
-                    false,
-                    ConditionReason::Unreachable,
-                    failure.reason.clone(),
-                ),
-                None => ConditionState::new(
-                    ConditionType::Reachable,
-                    true,
-                    ConditionReason::Answers,
-                    String::new(),
-                ),
+            let failure = self.failure.as_ref().filter(|failure| failure.unreachable);
+            let (reason, message) = failure.map_or((ConditionReason::Answers, ""), |failure| {
+                (ConditionReason::Unreachable, &*failure.reason)
             });
+            evaluation.note(ConditionType::Reachable, failure.is_none(), reason, message);
         }
         if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
-            conditions.push(rollback_condition(rollback));
+            let (reason, message) = rollback_reason(rollback);
+            evaluation.note(ConditionType::CanRollBack, rollback != Rollback::None, reason, message);
         }
         if self.held {
             let message = "its change is held until every switch of the transaction has verified its own";
-            conditions.push(ConditionState::new(
-                ConditionType::Held,
-                true,
-                ConditionReason::Transaction,
-                message,
-            ));
+            evaluation.note(ConditionType::Held, true, ConditionReason::Transaction, message);
         }
         for kind in NOTED_CONDITIONS {
-            let notes: Vec<&str> = self
-                .notes
-                .iter()
-                .filter(|note| note.kind == kind.as_ref())
-                .map(|note| note.message.as_str())
-                .collect();
+            let notes = self.notes.iter().filter(|note| note.kind == kind.as_ref());
+            let notes: Vec<&str> = notes.map(|note| note.message.as_str()).collect();
             if !notes.is_empty() {
                 let repaired = self.repaired.as_ref().filter(|_| kind == ConditionType::Drift);
                 let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
-                let message = listed(&notes) + &when;
-                conditions.push(ConditionState::new(kind, true, ConditionReason::ReportedByDriver, message));
+                evaluation.note(kind, true, ConditionReason::ReportedByDriver, listed(&notes) + &when);
             } else if kind == ConditionType::Drift && self.known {
-                conditions.push(ConditionState::new(kind, false, ConditionReason::AsWanted, ""));
+                evaluation.note(kind, false, ConditionReason::AsWanted, "");
             }
         }
-        conditions
     }
 
     /// The rejections that concern the device as a whole.
@@ -88,24 +69,23 @@ impl DeviceTarget {
     }
 }
 
-fn rollback_condition(rollback: Rollback) -> ConditionState {
+fn rollback_reason(rollback: Rollback) -> (ConditionReason, &'static str) {
     match rollback {
-        Rollback::Persistent => {
-            let message = "the device takes a change back by itself unless it is confirmed in time; changes that \
-                           touch several devices are confirmed on all or taken back on all";
-            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Persistent, message)
-        }
-        Rollback::Session => {
-            let message = "the device takes a change back by itself when the session ends or it is not confirmed in \
-                           time; changes that touch several devices are confirmed on all or taken back on all";
-            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Session, message)
-        }
-        Rollback::None => {
-            let message = "what was changed can't be taken back: a change that fails midway is undone or completed \
-                           by later ones, and one that touches several devices follows once those that can hold \
-                           theirs have confirmed";
-            ConditionState::new(ConditionType::CanRollBack, false, ConditionReason::NotSupported, message)
-        }
+        Rollback::Persistent => (
+            ConditionReason::Persistent,
+            "the device takes a change back by itself unless it is confirmed in time; changes that touch several \
+             devices are confirmed on all or taken back on all",
+        ),
+        Rollback::Session => (
+            ConditionReason::Session,
+            "the device takes a change back by itself when the session ends or it is not confirmed in time; changes \
+             that touch several devices are confirmed on all or taken back on all",
+        ),
+        Rollback::None => (
+            ConditionReason::NotSupported,
+            "what was changed can't be taken back: a change that fails midway is undone or completed by later ones, \
+             and one that touches several devices follows once those that can hold theirs have confirmed",
+        ),
     }
 }
 

@@ -14,7 +14,7 @@ use eno_schemas::{
 use crate::event::Config;
 use crate::fabric::changes::{Changes, Extent, Owners};
 use crate::fabric::topology::Indices;
-use crate::spec::DeviceSpec;
+use crate::kinds::DeviceSpec;
 use crate::status::hop::{HopState, Wait};
 use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};

@@ -328,8 +328,7 @@ impl ClusterState {
 
     /// True when everything that the desired state of switches depends on was listed.
     pub fn decides_switches(&self) -> bool {
-        let other = |kind: Kind| matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
-        self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, other))
+        self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, Kind::is_for_pods))
     }
 
     /// True when every object of the operator's kinds was listed.
@@ -566,7 +565,7 @@ fn parse<K: DeserializeOwned>(part: Part, value: Value) -> Result<K, StoredError
 /// Key of one of the operator's custom resources; `None`: it is of another kind or has no name.
 pub fn key_of(object: &DynamicObject) -> Option<Key> {
     let types = object.types.as_ref()?;
-    let kind = api::kind(&types.kind).filter(|kind| api::api_version(*kind) == types.api_version)?;
+    let kind = Kind::of_name(&types.kind).filter(|kind| api::api_version(*kind) == types.api_version)?;
     ingest::key(kind, &object.metadata)
 }
 

@@ -11,6 +11,7 @@ use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
+pub use crate::api::{is_namespaced, kind};
 pub(crate) use cluster_state::clean;
 pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
 pub use diff::{
@@ -61,36 +62,4 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
     let mut forecast = diff::compare(&before, &after, &acts, simulation.unreachable());
     forecast.objects.retain_mut(|object| diff::drop_uncertain(object, cluster, &simulation));
     forecast
-}
-
-/// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.
-pub fn kind(text: &str) -> Option<Kind> {
-    let text = text.to_ascii_lowercase();
-    Kind::ALL.into_iter().find(|kind| {
-        let resource = crate::api::resource(*kind);
-        let singular = kind.as_str().to_ascii_lowercase();
-        singular == text || resource.plural == text || short_names(*kind).contains(&text.as_str())
-    })
-}
-
-/// True for namespaced kinds.
-pub fn is_namespaced(kind: Kind) -> bool {
-    matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
-}
-
-fn short_names(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Route => &["rt"],
-        Kind::Subnet => &["sn"],
-        Kind::NodePool => &["np"],
-        Kind::PhysicalNetwork => &["pnw"],
-        Kind::FabricDevice => &["fd"],
-        Kind::ConnectionPoint => &["cp"],
-        Kind::L2Service => &["l2s"],
-        Kind::L2BridgeDomain => &["l2bd"],
-        Kind::L2ServiceAttachment => &["l2sa"],
-        Kind::Bridge => &[],
-        Kind::PodNetworkConfig => &["pnc"],
-        Kind::PodConfig => &["podconf"],
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{
     Answers, ConditionType, Event, Key, Kind, Object, Observed, Observer, Participant, Status, Target,
 };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{
     Condition, Confirmed, Kind, LastTransaction, Name, PlacementStatus, PodEntry, PortMemory, Status,
 };

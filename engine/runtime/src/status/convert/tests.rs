@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
+use eno_core::kinds::{BridgeSpec, PodLinksSpec, ServiceSpec};
 use eno_core::{Condition, ConditionReason, ConditionType, Confirmed, Name};
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
 

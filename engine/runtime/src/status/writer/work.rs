@@ -287,7 +287,7 @@ async fn write<P: serde::Serialize + std::fmt::Debug>(
 ) -> Result<Written, Failure> {
     // The semaphore is never closed.
     let _permit = context.permits.acquire().await.ok();
-    let result = api::patch(&context.client, operation, key, subresource, patch).await;
+    let result = api::patch_as(&context.client, api::MANAGER, operation, key, subresource, patch).await;
     context.metrics.write(
         if subresource.is_some() { "status" } else { "finalizer" },
         match &result {

@@ -1,6 +1,6 @@
 //! ConnectionPoints: `Opts` is JSON text, whose keys depend on the CNI plugin.
 
-use eno_core::spec::{ConnectionPointSpec, Invalid, Plugin, SupportedCni};
+use eno_core::kinds::{ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 use eno_nbi_crds as crds;
 use eno_schemas::{CniName, OvsDatapath};
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use eno_core::spec::{DevicePort, DeviceSpec, Invalid, LeadsTo};
+use eno_core::kinds::{DevicePort, DeviceSpec, Invalid, LeadsTo};
 use eno_nbi_crds as crds;
 use eno_schemas::{Device, VlanSet};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use eno_core::spec::{Invalid, PodLinkSpec};
+use eno_core::kinds::{Invalid, PodLinkSpec};
 use eno_nbi_crds::{LinkFields, LinkType, RouteFields, RuleFields};
 use eno_schemas::{LinkKind, Master, Parent, PodRoute, PodRule, TunDevice, Tunnel};
 use ipnet::IpNet;

@@ -9,7 +9,7 @@ mod simple_kinds;
 mod subnet;
 mod sysctl;
 
-use eno_core::spec::{Cause, Invalid, Spec};
+use eno_core::kinds::{Cause, Invalid, Spec};
 use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
 use eno_nbi_crds as crds;
 use eno_schemas::VlanId;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_core::Name;
-use eno_core::spec::{BridgeSpec, Invalid, PodLinkSpec, PodLinksSpec, PrimarySpec};
+use eno_core::kinds::{BridgeSpec, Invalid, PodLinkSpec, PodLinksSpec, PrimarySpec};
 use eno_nbi_crds::{self as crds, LinkFields, LinkType, VlanFields};
 use eno_schemas::{LinkKind, Parent};
 

@@ -1,6 +1,6 @@
 //! Kinds whose fields need little more than deserialisation.
 
-use eno_core::spec::{
+use eno_core::kinds::{
     AttachmentSpec, BridgeDomainSpec, Invalid, NodePoolSpec, PhysicalNetworkSpec, ServiceSpec,
 };
 use eno_nbi_crds as crds;

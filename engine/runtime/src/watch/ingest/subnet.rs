@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use eno_core::Name;
-use eno_core::spec::{Invalid, RouteSpec, SubnetSpec};
+use eno_core::kinds::{Invalid, RouteSpec, SubnetSpec};
 use eno_nbi_crds as crds;
 use eno_schemas::{Dns, Ipam, Pool};
 use ipnet::IpNet;

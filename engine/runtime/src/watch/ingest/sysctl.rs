@@ -1,6 +1,6 @@
 //! Kernel parameters of one interface that affect only its pod.
 
-use eno_core::spec::Invalid;
+use eno_core::kinds::Invalid;
 use eno_schemas::safe_sysctls;
 
 /// Placeholder for the name of the interface.

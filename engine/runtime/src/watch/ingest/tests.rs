@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use eno_core::spec::{LeadsTo, Plugin, Spec};
+use eno_core::kinds::{LeadsTo, Plugin, Spec};
 use eno_schemas::OvsDatapath;
 use serde_json::{Value, json};
 
@@ -19,6 +19,12 @@ fn bad(kind: Kind, value: Value) -> (String, String) {
         Ok(spec) => panic!("{spec:?}"),
         Err(Invalid { field, problem, .. }) => (field, problem),
     }
+}
+
+/// A value as flow-style YAML. An object stands without its braces.
+pub fn flow(text: &str) -> Value {
+    let text = if text.starts_with('[') { text.to_owned() } else { format!("{{{text}}}") };
+    serde_saphyr::from_str(&text).unwrap()
 }
 
 /// Merges `change` into `base`.
@@ -202,63 +208,46 @@ fn subnets_parse_or_name_the_invalid_field() {
     let two = json!({ "Ipam": "static", "Address": "10.0.0.0", "Mask": 31, "Type": "v4",
                       "AllocationPool": [{ "Start": "10.0.0.1", "End": "10.0.0.1" }] });
     good(Kind::Subnet, two);
-    let pool = |start: &str, end: &str| json!([{ "Start": start, "End": end }]);
     for (change, field, message) in [
-        (json!({ "Address": "10.10.13" }), "Address", "is not an IP address"),
-        (json!({ "Type": "v6" }), "Address", "not an address of Type v6"),
-        (json!({ "Mask": 33 }), "Mask", "use at most 32"),
+        ("Address: '10.10.13'", "Address", "is not an IP address"),
+        ("Type: v6", "Address", "not an address of Type v6"),
+        ("Mask: 33", "Mask", "use at most 32"),
         (
-            json!({ "Mask": 32 }),
+            "Mask: 32",
             "Mask",
             "10.10.13.7/32 is too small for pods to get addresses by Ipam whereabouts; use at most 30",
         ),
-        (json!({ "Mask": 31, "Ipam": "host-local" }), "Mask", "use at most 30"),
-        (json!({ "Mask": 32, "Ipam": "static" }), "Mask", "use at most 31"),
-        (json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 128 }), "Mask", "use at most 126"),
-        (json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 127 }), "Mask", "use at most 126"),
+        ("Mask: 31, Ipam: host-local", "Mask", "use at most 30"),
+        ("Mask: 32, Ipam: static", "Mask", "use at most 31"),
+        ("Address: '2001:db8::1', Type: v6, Mask: 128", "Mask", "use at most 126"),
+        ("Address: '2001:db8::1', Type: v6, Mask: 127", "Mask", "use at most 126"),
+        ("Address: '2001:db8::1', Type: v6, Mask: 128, Ipam: static", "Mask", "use at most 127"),
+        ("Address: 224.0.1.0", "Address", "is no network of hosts"),
+        ("Address: 127.0.1.0", "Address", "is no network of hosts"),
+        ("Address: 0.0.0.0", "Address", "is no network of hosts"),
+        ("Address: 'ff05::', Type: v6", "Address", "is no network of hosts"),
+        ("Address: '::ffff:10.0.0.0', Type: v6, Mask: 120", "Address", "is no network of hosts"),
+        ("AllocationPool: [{Start: 10.10.13.9, End: 10.10.13.1}]", "AllocationPool[0].Start", "swap them"),
         (
-            json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 128, "Ipam": "static" }),
-            "Mask",
-            "use at most 127",
-        ),
-        (json!({ "Address": "224.0.1.0" }), "Address", "is no network of hosts"),
-        (json!({ "Address": "127.0.1.0" }), "Address", "is no network of hosts"),
-        (json!({ "Address": "0.0.0.0" }), "Address", "is no network of hosts"),
-        (json!({ "Address": "ff05::", "Type": "v6" }), "Address", "is no network of hosts"),
-        (
-            json!({ "Address": "::ffff:10.0.0.0", "Type": "v6", "Mask": 120 }),
-            "Address",
-            "is no network of hosts",
-        ),
-        (
-            json!({ "AllocationPool": pool("10.10.13.9", "10.10.13.1") }),
-            "AllocationPool[0].Start",
-            "swap them",
-        ),
-        (
-            json!({ "AllocationPool": pool("10.10.12.9", "10.10.13.1") }),
+            "AllocationPool: [{Start: 10.10.12.9, End: 10.10.13.1}]",
             "AllocationPool[0].Start",
             "not in 10.10.13.0/24",
         ),
         (
-            json!({ "AllocationPool": pool("10.10.13.9", "10.10.14.1") }),
+            "AllocationPool: [{Start: 10.10.13.9, End: 10.10.14.1}]",
             "AllocationPool[0].End",
             "not in 10.10.13.0/24",
         ),
+        ("AllocationPool: [{Start: '2001:db8::1', End: '2001:db8::2'}]", "AllocationPool[0].Start", "not in"),
         (
-            json!({ "AllocationPool": pool("2001:db8::1", "2001:db8::2") }),
-            "AllocationPool[0].Start",
-            "not in",
-        ),
-        (
-            json!({ "HotPlugPool": pool("10.10.13.99", "10.10.13.120") }),
+            "HotPlugPool: [{Start: 10.10.13.99, End: 10.10.13.120}]",
             "HotPlugPool",
             "no address may be in both",
         ),
-        (json!({ "Dns": { "Nameservers": ["here"] } }), "Dns.Nameservers[0]", "is not an IP address"),
-        (json!({ "Routes": ["r", "r"] }), "Routes", "named twice"),
+        ("Dns: {Nameservers: [here]}", "Dns.Nameservers[0]", "is not an IP address"),
+        ("Routes: [r, r]", "Routes", "named twice"),
     ] {
-        let (at, problem) = bad(Kind::Subnet, with(&subnet(), change));
+        let (at, problem) = bad(Kind::Subnet, with(&subnet(), flow(change)));
         assert_eq!(at, format!("spec.{field}"));
         assert!(problem.contains(message), "{problem}");
     }

@@ -7,13 +7,12 @@ use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet, vlan_name};
 
 use super::{Encap, Instance, Interface, Sub};
-use crate::dialect::Layout;
 use crate::dialect::srlinux::{
     Attachment, Member, ORPHANS, SrLinuxLayout, Subinterface, Subinterfaces, TAGGING, UNTAGGED, Vrf,
     vid_of_name,
 };
 use crate::memory::Counter;
-use crate::plan::{Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
+use crate::plan::{Layout, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// The network-instances of a device, with their subinterfaces and VLANs.
 pub(super) struct Device {

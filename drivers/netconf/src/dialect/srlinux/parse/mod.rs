@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use eno_sbi::TooLarge;
-use eno_schemas::VlanId;
+use eno_schemas::{VlanId, parse_vlan_name};
 
 use self::device::Device;
-use super::{Member, SETTINGS, Subinterface, Vrf, parts_of_name, scope};
+use super::{Member, SETTINGS, Subinterface, Vrf, scope};
 use crate::dialect::{ParseError, not_understood};
 use crate::memory::Counter;
 use crate::plan::{ObservedConfig, ObservedVlan};
@@ -263,7 +263,7 @@ impl Sub {
         match path {
             "description" => {
                 self.name_in_description =
-                    parts_of_name(text).map(|(cluster, vid)| (names.shared(cluster), vid));
+                    parse_vlan_name(text).map(|(cluster, vid)| (names.shared(cluster), vid));
             }
             "index" => self.index = text.parse().ok()?,
             "type" => {

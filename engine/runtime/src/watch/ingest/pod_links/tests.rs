@@ -3,12 +3,13 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
 use eno_core::Kind;
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_schemas::Master;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::watch::ingest::spec;
+use crate::watch::ingest::tests::flow;
 
 /// A PodConfig with these interfaces.
 fn of(attachments: Value) -> Result<PodLinksSpec, Invalid> {
@@ -148,109 +149,73 @@ fn all_common_interface_fields_parse() {
 #[test]
 fn invalid_interface_fields_are_refused() {
     for (fields, leaf, message) in [
-        (json!({ "name": "" }), "name", "is not an interface name"),
-        (json!({ "name": "a/b" }), "name", "is not an interface name"),
-        (json!({ "name": "a:b" }), "name", "is not an interface name"),
-        (json!({ "name": "a b" }), "name", "is not an interface name"),
-        (json!({ "name": ".." }), "name", "is not an interface name"),
-        (json!({ "name": "a234567890123x" }), "name", "has 14 bytes; at most 13"),
-        (json!({ "parent": "b" }), "parent", "a veth pair has no parent but itself"),
-        (json!({ "master": "a bridge" }), "master", "is not an interface name"),
-        (json!({ "vlanID": 5 }), "vlanID", "is not for linkType veth, only for vlan"),
-        (json!({ "vni": 5 }), "vni", "only for vxlan, geneve"),
-        (json!({ "table": 5 }), "table", "only for vrf"),
-        (json!({ "owner": 5 }), "owner", "only for tun, tap"),
-        (json!({ "linkType": "dummy", "master": "br0" }), "master", "by memberOf"),
-        (json!({ "linkType": "macvlan" }), "master", "needs an interface of the node"),
+        ("name: ''", "name", "is not an interface name"),
+        ("name: 'a/b'", "name", "is not an interface name"),
+        ("name: 'a:b'", "name", "is not an interface name"),
+        ("name: 'a b'", "name", "is not an interface name"),
+        ("name: '..'", "name", "is not an interface name"),
+        ("name: a234567890123x", "name", "has 14 bytes; at most 13"),
+        ("parent: b", "parent", "a veth pair has no parent but itself"),
+        ("master: 'a bridge'", "master", "is not an interface name"),
+        ("vlanID: 5", "vlanID", "is not for linkType veth, only for vlan"),
+        ("vni: 5", "vni", "only for vxlan, geneve"),
+        ("table: 5", "table", "only for vrf"),
+        ("owner: 5", "owner", "only for tun, tap"),
+        ("linkType: dummy, master: br0", "master", "by memberOf"),
+        ("linkType: macvlan", "master", "needs an interface of the node"),
+        ("linkType: macvlan, master: eth1, parent: eth2", "parent", "name one interface"),
+        ("linkType: ipvlan, master: '../eth1'", "master", "is not an interface name"),
+        ("linkType: vlan, vlanID: 5", "parent", "is missing; linkType vlan needs"),
+        ("linkType: vlan, parent: eth0", "vlanID", "is missing; linkType vlan needs"),
+        ("linkType: vlan, parent: eth0, vlanID: 4095", "vlanID", "use one from 1 to 4094"),
+        ("linkType: vlan, parent: eth0, vlanID: 0", "vlanID", "use one from 1 to 4094"),
+        ("linkType: vlan, parent: a, vlanID: 5", "parent", "is the interface itself"),
+        ("linkType: vlan, parent: 'e/0', vlanID: 5", "parent", "is not an interface name"),
+        ("linkType: vxlan", "vni", "is missing"),
+        ("linkType: vxlan, vni: 16777216", "vni", "is over 16777215"),
+        ("linkType: vxlan, vni: 1, port: 0", "port", "use a UDP port"),
+        ("linkType: vxlan, vni: 1, remote: here", "remote", "is not an IP address"),
+        ("linkType: vxlan, vni: 1, remote: 10.0.0.1, local: 'fd00::1'", "local", "two families"),
+        ("linkType: geneve, vni: 1", "remote", "is missing"),
+        ("linkType: gre", "remote", "is missing"),
+        ("linkType: gre, remote: 'fd00::1'", "remote", "is not an IPv4 address"),
+        ("linkType: ipip, remote: 10.0.0.1, key: 1", "key", "only for gre, gretap"),
+        ("linkType: ipip, remote: 10.0.0.1, hardwareAddr: '02:00:00:00:00:01'", "hardwareAddr", "no MAC"),
+        ("linkType: vrf", "table", "is missing"),
+        ("linkType: vrf, table: 254", "table", "is a table of the pod's own"),
+        ("memberOf: b", "memberOf", "is not a bridge or vrf of this list"),
+        ("memberOf: a", "memberOf", "is the interface itself"),
         (
-            json!({ "linkType": "macvlan", "master": "eth1", "parent": "eth2" }),
-            "parent",
-            "name one interface",
-        ),
-        (json!({ "linkType": "ipvlan", "master": "../eth1" }), "master", "is not an interface name"),
-        (json!({ "linkType": "vlan", "vlanID": 5 }), "parent", "is missing; linkType vlan needs"),
-        (json!({ "linkType": "vlan", "parent": "eth0" }), "vlanID", "is missing; linkType vlan needs"),
-        (json!({ "linkType": "vlan", "parent": "eth0", "vlanID": 4095 }), "vlanID", "use one from 1 to 4094"),
-        (json!({ "linkType": "vlan", "parent": "eth0", "vlanID": 0 }), "vlanID", "use one from 1 to 4094"),
-        (json!({ "linkType": "vlan", "parent": "a", "vlanID": 5 }), "parent", "is the interface itself"),
-        (json!({ "linkType": "vlan", "parent": "e/0", "vlanID": 5 }), "parent", "is not an interface name"),
-        (json!({ "linkType": "vxlan" }), "vni", "is missing"),
-        (json!({ "linkType": "vxlan", "vni": 16_777_216 }), "vni", "is over 16777215"),
-        (json!({ "linkType": "vxlan", "vni": 1, "port": 0 }), "port", "use a UDP port"),
-        (json!({ "linkType": "vxlan", "vni": 1, "remote": "here" }), "remote", "is not an IP address"),
-        (
-            json!({ "linkType": "vxlan", "vni": 1, "remote": "10.0.0.1", "local": "fd00::1" }),
-            "local",
-            "two families",
-        ),
-        (json!({ "linkType": "geneve", "vni": 1 }), "remote", "is missing"),
-        (json!({ "linkType": "gre" }), "remote", "is missing"),
-        (json!({ "linkType": "gre", "remote": "fd00::1" }), "remote", "is not an IPv4 address"),
-        (json!({ "linkType": "ipip", "remote": "10.0.0.1", "key": 1 }), "key", "only for gre, gretap"),
-        (
-            json!({ "linkType": "ipip", "remote": "10.0.0.1", "hardwareAddr": "02:00:00:00:00:01" }),
-            "hardwareAddr",
-            "no MAC",
-        ),
-        (json!({ "linkType": "vrf" }), "table", "is missing"),
-        (json!({ "linkType": "vrf", "table": 254 }), "table", "is a table of the pod's own"),
-        (json!({ "memberOf": "b" }), "memberOf", "is not a bridge or vrf of this list"),
-        (json!({ "memberOf": "a" }), "memberOf", "is the interface itself"),
-        (
-            json!({ "cidr": "192.168.100.5/24" }),
+            "cidr: 192.168.100.5/24",
             "cidr",
             "192.168.100.5/24 has bits behind its prefix; its network is 192.168.100.0/24",
         ),
-        (json!({ "cidr": "192.168.100.0" }), "cidr", "is not a network"),
-        (
-            json!({ "cidr": "10.0.0.0/8", "cidrs": ["10.0.0.0/16"] }),
-            "cidrs[0]",
-            "at most one network of each family",
-        ),
-        (json!({ "cidr": "10.0.0.0/8", "addresses": ["10.0.0.5/8"] }), "addresses", "is given with a cidr"),
-        (json!({ "addresses": ["10.0.0.0/24"] }), "addresses[0]", "is not the address of a host"),
-        (json!({ "addresses": ["10.0.0.255/24"] }), "addresses[0]", "is not the address of a host"),
-        (json!({ "addresses": ["224.0.0.1/24"] }), "addresses[0]", "is not the address of a host"),
-        (json!({ "addresses": ["10.0.0.5/24", "10.0.0.5/16"] }), "addresses[1]", "is there twice"),
-        (json!({ "addresses": ["x"] }), "addresses[0]", "is not an address"),
-        (json!({ "mtu": 67 }), "mtu", "use 68 to 65535"),
-        (json!({ "mtu": 65536 }), "mtu", "use 68 to 65535"),
-        (json!({ "mtu": 1279, "cidr": "fd00::/64" }), "mtu", "IPv6 needs at least 1280"),
-        (
-            json!({ "hardwareAddr": "01:00:00:00:00:01" }),
-            "hardwareAddr",
-            "is not the MAC address of one interface",
-        ),
-        (
-            json!({ "hardwareAddr": "00:00:00:00:00:00" }),
-            "hardwareAddr",
-            "is not the MAC address of one interface",
-        ),
-        (json!({ "hardwareAddr": "AgAAAAAB" }), "hardwareAddr", "is not the MAC address of one interface"),
-        (json!({ "alias": "a\nb" }), "alias", "no control characters"),
-        (json!({ "routes": [{ "to": "10.0.0.1/8" }] }), "routes[0].to", "its network is 10.0.0.0/8"),
-        (json!({ "routes": [{ "to": "10.0.0.0/8", "via": "fd00::1" }] }), "routes[0].via", "two families"),
-        (json!({ "routes": [{ "to": "10.0.0.0/8", "src": "fd00::1" }] }), "routes[0].src", "two families"),
-        (json!({ "routes": [{ "to": "10.0.0.0/8", "table": 255 }] }), "routes[0].table", "the kernel's own"),
-        (json!({ "rules": [{ "table": 0, "priority": 1 }] }), "rules[0].table", "the kernel's own"),
-        (json!({ "rules": [{ "table": 5, "priority": 0 }] }), "rules[0].priority", "use 1 to 32765"),
-        (
-            json!({ "rules": [{ "table": 5, "priority": 1, "from": "10.0.0.0/8", "to": "fd00::/8" }] }),
-            "rules[0].to",
-            "two families",
-        ),
-        (
-            json!({ "sysctls": { "net.ipv4.ip_forward": "1" } }),
-            "sysctls",
-            "unsafe sysctl \"net.ipv4.ip_forward\"",
-        ),
-        (
-            json!({ "sysctls": { "ipv4/conf/rp_filter": "on" } }),
-            "sysctls[ipv4/conf/rp_filter]",
-            "whole number",
-        ),
+        ("cidr: 192.168.100.0", "cidr", "is not a network"),
+        ("cidr: 10.0.0.0/8, cidrs: [10.0.0.0/16]", "cidrs[0]", "at most one network of each family"),
+        ("cidr: 10.0.0.0/8, addresses: [10.0.0.5/8]", "addresses", "is given with a cidr"),
+        ("addresses: [10.0.0.0/24]", "addresses[0]", "is not the address of a host"),
+        ("addresses: [10.0.0.255/24]", "addresses[0]", "is not the address of a host"),
+        ("addresses: [224.0.0.1/24]", "addresses[0]", "is not the address of a host"),
+        ("addresses: [10.0.0.5/24, 10.0.0.5/16]", "addresses[1]", "is there twice"),
+        ("addresses: [x]", "addresses[0]", "is not an address"),
+        ("mtu: 67", "mtu", "use 68 to 65535"),
+        ("mtu: 65536", "mtu", "use 68 to 65535"),
+        ("mtu: 1279, cidr: 'fd00::/64'", "mtu", "IPv6 needs at least 1280"),
+        ("hardwareAddr: '01:00:00:00:00:01'", "hardwareAddr", "is not the MAC address of one interface"),
+        ("hardwareAddr: '00:00:00:00:00:00'", "hardwareAddr", "is not the MAC address of one interface"),
+        ("hardwareAddr: AgAAAAAB", "hardwareAddr", "is not the MAC address of one interface"),
+        ("alias: \"a\\nb\"", "alias", "no control characters"),
+        ("routes: [{to: 10.0.0.1/8}]", "routes[0].to", "its network is 10.0.0.0/8"),
+        ("routes: [{to: 10.0.0.0/8, via: 'fd00::1'}]", "routes[0].via", "two families"),
+        ("routes: [{to: 10.0.0.0/8, src: 'fd00::1'}]", "routes[0].src", "two families"),
+        ("routes: [{to: 10.0.0.0/8, table: 255}]", "routes[0].table", "the kernel's own"),
+        ("rules: [{table: 0, priority: 1}]", "rules[0].table", "the kernel's own"),
+        ("rules: [{table: 5, priority: 0}]", "rules[0].priority", "use 1 to 32765"),
+        ("rules: [{table: 5, priority: 1, from: 10.0.0.0/8, to: 'fd00::/8'}]", "rules[0].to", "two families"),
+        ("sysctls: {'net.ipv4.ip_forward': '1'}", "sysctls", "unsafe sysctl \"net.ipv4.ip_forward\""),
+        ("sysctls: {'ipv4/conf/rp_filter': 'on'}", "sysctls[ipv4/conf/rp_filter]", "whole number"),
     ] {
-        let Invalid { field, problem, .. } = one(fields.clone()).expect_err(&fields.to_string());
+        let Invalid { field, problem, .. } = one(flow(fields)).expect_err(fields);
         assert_eq!(field, format!("spec.networkAttachments[0].{leaf}"), "{fields}");
         assert!(problem.contains(message), "{fields}: {problem}");
     }
@@ -280,29 +245,24 @@ fn interfaces_are_ordered_after_their_dependencies() {
     );
     for (list, field, message) in [
         (
-            json!([{ "name": "a", "linkType": "vlan", "parent": "b", "vlanID": 1 },
-                   { "name": "b", "linkType": "vlan", "parent": "a", "vlanID": 1 }]),
+            "[{name: a, linkType: vlan, parent: b, vlanID: 1}, {name: b, linkType: vlan, parent: a, vlanID: 1}]",
             "networkAttachments[0]",
             "a, b need each other",
         ),
-        (json!([{ "name": "a" }, { "name": "a" }]), "networkAttachments[1].name", "is there twice"),
+        ("[{name: a}, {name: a}]", "networkAttachments[1].name", "is there twice"),
         (
-            json!([{ "name": "a", "linkType": "vlan", "parent": "t", "vlanID": 1 }, { "name": "t", "linkType": "tun" }]),
+            "[{name: a, linkType: vlan, parent: t, vlanID: 1}, {name: t, linkType: tun}]",
             "networkAttachments[0].parent",
             "carries no Ethernet frames",
         ),
         (
-            json!([{ "name": "t", "linkType": "tun", "memberOf": "br" }, { "name": "br", "linkType": "bridge" }]),
+            "[{name: t, linkType: tun, memberOf: br}, {name: br, linkType: bridge}]",
             "networkAttachments[0].memberOf",
             "can't be a port of a bridge",
         ),
-        (
-            json!([{ "name": "a", "memberOf": "b" }, { "name": "b" }]),
-            "networkAttachments[0].memberOf",
-            "is not a bridge or vrf",
-        ),
+        ("[{name: a, memberOf: b}, {name: b}]", "networkAttachments[0].memberOf", "is not a bridge or vrf"),
     ] {
-        let refused = of(list).unwrap_err();
+        let refused = of(flow(list)).unwrap_err();
         assert_eq!(refused.field, format!("spec.{field}"));
         assert!(refused.problem.contains(message), "{refused}");
     }
@@ -329,29 +289,13 @@ fn vlans_create_subinterfaces_and_bridge_members() {
     };
     assert_eq!((of(2), of(3)), (Parent::Link("pc0".into()), Parent::Pod("eth0".into())));
     for (vlan, leaf, message) in [
-        (json!({ "parentInterfaceName": "pc0", "vlanID": 4095 }), ".vlanID", "use one from 1 to 4094"),
-        (
-            json!({ "parentInterfaceName": "pc/0", "vlanID": 1 }),
-            ".parentInterfaceName",
-            "is not an interface name",
-        ),
-        (
-            json!({ "parentInterfaceName": "longername", "vlanID": 4000 }),
-            ".parentInterfaceName",
-            "at most 13",
-        ),
-        (
-            json!({ "parentInterfaceName": "pc0", "vlanID": 1, "bridgeName": "pc0" }),
-            ".bridgeName",
-            "name a bridge",
-        ),
-        (
-            json!({ "parentInterfaceName": "pc0", "vlanID": 1, "bridgeName": "a b" }),
-            ".bridgeName",
-            "is not an interface name",
-        ),
+        ("parentInterfaceName: pc0, vlanID: 4095", ".vlanID", "use one from 1 to 4094"),
+        ("parentInterfaceName: 'pc/0', vlanID: 1", ".parentInterfaceName", "is not an interface name"),
+        ("parentInterfaceName: longername, vlanID: 4000", ".parentInterfaceName", "at most 13"),
+        ("parentInterfaceName: pc0, vlanID: 1, bridgeName: pc0", ".bridgeName", "name a bridge"),
+        ("parentInterfaceName: pc0, vlanID: 1, bridgeName: 'a b'", ".bridgeName", "is not an interface name"),
     ] {
-        let refused = config(json!([vlan])).unwrap_err();
+        let refused = config(json!([flow(vlan)])).unwrap_err();
         assert_eq!(refused.field, format!("spec.vlans[0]{leaf}"));
         assert!(refused.problem.contains(message), "{refused}");
     }
@@ -363,31 +307,21 @@ fn vlans_create_subinterfaces_and_bridge_members() {
 #[test]
 fn invalid_bridges_and_network_configs_are_refused() {
     for (kind, value, field, message) in [
-        (Kind::Bridge, json!({ "name": "a-bridge-of-16-bs" }), "name", "at most 15"),
-        (Kind::Bridge, json!({ "name": "a/b" }), "name", "is not an interface name"),
-        (Kind::Bridge, json!({ "name": "b", "cidr": "10.0.0.1/24" }), "cidr", "its network is 10.0.0.0/24"),
-        (
-            Kind::Bridge,
-            json!({ "name": "b", "cidrs": ["10.0.0.0/24", "10.1.0.0/24"] }),
-            "cidrs[1]",
-            "at most one",
-        ),
-        (Kind::Bridge, json!({ "name": "b", "mtu": 60 }), "mtu", "use 68 to 65535"),
-        (Kind::PodNetworkConfig, json!({ "eth0": { "mtu": 60 } }), "eth0.mtu", "use 68 to 65535"),
+        (Kind::Bridge, "name: a-bridge-of-16-bs", "name", "at most 15"),
+        (Kind::Bridge, "name: 'a/b'", "name", "is not an interface name"),
+        (Kind::Bridge, "name: b, cidr: 10.0.0.1/24", "cidr", "its network is 10.0.0.0/24"),
+        (Kind::Bridge, "name: b, cidrs: [10.0.0.0/24, 10.1.0.0/24]", "cidrs[1]", "at most one"),
+        (Kind::Bridge, "name: b, mtu: 60", "mtu", "use 68 to 65535"),
+        (Kind::PodNetworkConfig, "eth0: {mtu: 60}", "eth0.mtu", "use 68 to 65535"),
         (
             Kind::PodNetworkConfig,
-            json!({ "additionalNetworks": [{ "networkName": "a/b" }] }),
+            "additionalNetworks: [{networkName: 'a/b'}]",
             "additionalNetworks[0].networkName",
             "is not an interface name",
         ),
-        (
-            Kind::PodConfig,
-            json!({ "sampleDeployment": { "create": true } }),
-            "sampleDeployment.name",
-            "is missing",
-        ),
+        (Kind::PodConfig, "sampleDeployment: {create: true}", "sampleDeployment.name", "is missing"),
     ] {
-        let refused = spec(kind, &value).unwrap_err();
+        let refused = spec(kind, &flow(value)).unwrap_err();
         assert_eq!(refused.field, format!("spec.{field}"));
         assert!(refused.problem.contains(message), "{refused}");
     }

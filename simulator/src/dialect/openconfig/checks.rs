@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::dialect::Hardware;
-use crate::dialect::accessors::{child, leaf, leaf_is, list, text};
-use crate::dialect::openconfig::{
+use super::{
     AGGREGATION_CONTENT, ETHERNET_CONFIG, ETHERNET_CONTENT, INSTANCE, INSTANCE_CONFIG, INTERFACE,
     INTERFACE_CONFIG, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG, VLAN_ENTRY, VLANS, instances,
     interfaces,
 };
+use crate::dialect::Hardware;
+use crate::dialect::accessors::{child, leaf, leaf_is, list, text};
 use crate::dialect::violations::{invalid, missing_instance, missing_leaf, refused, unmet_when};
 use crate::model::path::Path;
 use crate::model::schema::{Definitions, position};

@@ -1,4 +1,4 @@
-//! Specs of what running pods are given.
+//! PodNetworkConfig (`podnetwork.opdev.io`) and PodConfig (`podconfig.opdev.io`): interfaces of the pods with a label.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,7 @@ use eno_schemas::{LinkKind, PodRoute, PodRule};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::Name;
-
-/// A pod bridge: its ports are pods of one node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BridgeSpec {
-    /// Its name on the nodes: at most 15 bytes.
-    pub name: String,
-    /// Its networks, at most one of each family. It has the first address of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cidrs: Vec<IpNet>,
-    /// Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-}
+use super::{Absence, Described, Facts, Name, Path};
 
 /// Interfaces of the pods that carry the object's name in a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +21,11 @@ pub struct PodLinksSpec {
     /// The sample Deployment to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Name>,
+}
+
+impl Described for PodLinksSpec {
+    const FACTS: Facts =
+        Facts { path: Path::Pods, absence: Absence::UnlessInPods, gives_to_pods: true, ..Facts::DEFAULT };
 }
 
 /// An interface of each pod.

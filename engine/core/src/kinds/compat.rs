@@ -2,7 +2,7 @@
 
 use eno_schemas::{CniName, InterfaceType, OvsDatapath, VlanType};
 
-use crate::spec::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
+use crate::kinds::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 
 /// True when the plugin can do it: the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
@@ -81,7 +81,7 @@ pub fn choose<'a>(
     };
     // Where no plugin can, no other ConnectionPoint helps.
     let cause = |able: bool| if able { Cause::Incompatible } else { Cause::Spec };
-    let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface_str(interface));
+    let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface.as_str());
     let Some(wanted) = attachment.implementation else {
         let able = CNIS.iter().any(|cni| can(*cni, vlan_type, interface));
         let invalid = || Invalid::new("VlanType", format!("{what}: {}", works())).because(cause(able));
@@ -101,13 +101,6 @@ pub fn choose<'a>(
         Invalid::new("Implementation", problem).because(cause(able))
     })?;
     held(chosen)
-}
-
-fn interface_str(interface: InterfaceType) -> &'static str {
-    match interface {
-        InterfaceType::Kernel => "kernel",
-        InterfaceType::Dpdk => "dpdk",
-    }
 }
 
 #[cfg(test)]
