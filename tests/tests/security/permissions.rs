@@ -91,11 +91,11 @@ const OWN: &[Permission] = &[
     },
     Permission {
         account: NAD,
-        namespace: "",
-        group: "k8s.cni.cncf.io",
-        resources: &["network-attachment-definitions"],
-        names: &[],
-        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        ..engine(
+            "k8s.cni.cncf.io",
+            &["network-attachment-definitions"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+        )
     },
 ];
 

@@ -61,25 +61,6 @@ struct Receiver {
     got: mpsc::UnboundedSender<Received>,
 }
 
-/// A task that delivers callbacks.
-struct Delivery {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Delivery {
-    async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
-}
-
-/// A receiver, its address, what it gets, and all that delivers to it.
-async fn with_receiver() -> (Receiver, SocketAddr, mpsc::UnboundedReceiver<Received>, Bench) {
-    let (receiver, address, gets) = Receiver::start().await;
-    (receiver, address, gets, Bench::new(address).await)
-}
-
 impl Receiver {
     fn new() -> (Self, Router, mpsc::UnboundedReceiver<Received>) {
         let (got, gets) = mpsc::unbounded_channel();
@@ -279,22 +260,21 @@ impl Bench {
         format!("http://{}/{name}", self.address)
     }
 
-    fn start_delivery(&self) -> Delivery {
+    fn start_delivery(&self) -> RunningDelivery {
         self.start_delivery_with(&local())
     }
 
-    fn start_delivery_with(&self, args: &CallbackArgs) -> Delivery {
+    fn start_delivery_with(&self, args: &CallbackArgs) -> RunningDelivery {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
         let mut poster = Poster::new(args, self.cluster.client(), "eno-system").unwrap();
         poster.notice_delay = 1000;
-        let poster = Arc::new(poster);
-        let until = stop.clone();
+        let (poster, stopped) = (Arc::new(poster), stop.clone());
         let task = tokio::spawn(async move {
             let (_alive, lost) = watch::channel(0);
-            run(connection, poster, Arc::default(), leading(), lost, until).await;
+            run(connection, poster, Arc::default(), leading(), lost, stopped).await;
         });
-        Delivery { stop, task }
+        RunningDelivery { stop, task }
     }
 
     fn context(&self, args: &CallbackArgs) -> DeliveryContext {
@@ -361,6 +341,25 @@ impl Bench {
     }
 }
 
+/// A receiver, its address and what it gets, and a bench that may post there.
+async fn start() -> (Receiver, SocketAddr, mpsc::UnboundedReceiver<Received>, Bench) {
+    let (receiver, address, gets) = Receiver::start().await;
+    (receiver, address, gets, Bench::new(address).await)
+}
+
+/// The task that delivers callbacks.
+struct RunningDelivery {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl RunningDelivery {
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
 fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
     Transition {
         id: format!("{name}-{counter}"),
@@ -393,7 +392,7 @@ async fn next(gets: &mut mpsc::UnboundedReceiver<Received>) -> (String, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_arrive_in_order_despite_failing_endpoints() {
-    let (receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("slow", 2, StatusCode::SERVICE_UNAVAILABLE);
     receiver.refuse("moved", 1, StatusCode::FOUND);
     receiver.refuse("gone", 1, StatusCode::GONE);
@@ -426,7 +425,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
-    let (_receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, _, mut gets, mut bench) = start().await;
     for name in ["before", "after", "more"] {
         bench.transition(name, 1, None).await;
     }
@@ -451,7 +450,7 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_resumes_after_restart_without_duplicates() {
-    let (receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 1, None).await;
     bench.transition("b", 1, None).await;

@@ -37,9 +37,7 @@ pub use configuration::{
     CLUSTER_DOMAIN, CNI_BIN, CNI_CONFIGURATION, CONTAINERD_SOCKET, DNS_ADDRESS, OVSDB_SOCKET, POD_BRIDGE,
     POD_NETWORK,
 };
-pub use image::{
-    ImageError, PAUSE as PAUSE_IMAGE, ProgramsImage, TEST as TEST_IMAGE, write_pause_archive,
-};
+pub use image::{ImageError, PAUSE as PAUSE_IMAGE, ProgramsImage, TEST as TEST_IMAGE, write_pause_archive};
 pub use machine::{Machine, Service};
 pub use network::{NODE_INTERFACE, NetworkError};
 pub use programs::{Missing, MissingPrograms};

@@ -14,7 +14,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_addresses_receive_nothing_and_condition_names_reason() {
-    let (_receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let port = address.port();
     let args =
         CallbackArgs { callback_allow: vec!["nfvo.example".parse().unwrap()], ..CallbackArgs::default() };
@@ -62,7 +62,7 @@ async fn other_protocol() -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn condition_tells_no_open_port_from_a_closed_one() {
-    let (receiver, address, _gets, mut bench) = with_receiver().await;
+    let (receiver, address, _gets, mut bench) = start().await;
     let other = other_protocol().await;
     receiver.refuse("answers", u32::MAX, StatusCode::NOT_FOUND);
     let urls = [
@@ -105,7 +105,7 @@ async fn condition_tells_no_open_port_from_a_closed_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_are_not_followed() {
-    let (receiver, address, mut gets, bench) = with_receiver().await;
+    let (receiver, address, mut gets, bench) = start().await;
     let context = bench.context(&local());
     for code in [301, 302, 303, 307, 308] {
         receiver.refuse("a", 1, StatusCode::from_u16(code).unwrap());

@@ -10,7 +10,7 @@ fn request(action: CallbackAction, name: &str) -> CallbackRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn condition_tracks_failing_callbacks_across_restart() {
-    let (receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     for name in ["a", "quiet"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
         bench.transition(name, 1, None).await;
@@ -49,7 +49,7 @@ async fn condition_tracks_failing_callbacks_across_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_uses_current_callback_url_of_object() {
-    let (receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("wrong", u32::MAX, StatusCode::NOT_FOUND);
     let wrong = format!("http://{address}/wrong");
     bench.transition("a", 1, Some(&wrong)).await;
@@ -67,7 +67,7 @@ async fn retry_uses_current_callback_url_of_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
-    let (receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("deleted", 2, StatusCode::INTERNAL_SERVER_ERROR);
     receiver.refuse("without", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.cluster.put("without", &json!({}));
@@ -87,7 +87,7 @@ async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_stored_and_retried_on_request() {
-    let (receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
     receiver.refuse("a", 2, StatusCode::GONE);
     bench.transition("a", 1, None).await;
@@ -127,7 +127,7 @@ async fn dead_letters_are_stored_and_retried_on_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
-    let (receiver, address, _gets, bench) = with_receiver().await;
+    let (receiver, address, _gets, bench) = start().await;
     let context = bench.context(&local());
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     let spec = json!({ "CallbackURL": format!("http://{address}/a") });
@@ -156,7 +156,7 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_test_runs_on_request() {
-    let (receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     for name in ["a", "not-a"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
     }
@@ -187,7 +187,7 @@ async fn endpoint_test_runs_on_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_test_precedes_first_callback() {
-    let (_receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     bench.cluster.put("not-a", &json!({ "CallbackURL": format!("http://{address}/not-a") }));
     bench.transition("a", 1, None).await;
     bench.transition("not-a", 1, None).await;
@@ -204,7 +204,7 @@ async fn endpoint_test_precedes_first_callback() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_entries_of_former_leader_are_deleted() {
-    let (_receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, _, mut gets, mut bench) = start().await;
     let delivery = bench.start_delivery();
     bench.transition("a", 1, None).await;
     next(&mut gets).await;
@@ -221,7 +221,7 @@ async fn stale_entries_of_former_leader_are_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unexpired_tombstones_are_renewed() {
-    let (_receiver, _, _gets, bench) = with_receiver().await;
+    let (_receiver, _, _gets, bench) = start().await;
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     let [at, undelivered, waiting] =
         ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
@@ -269,7 +269,7 @@ async fn unexpired_tombstones_are_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_says_how_many_transitions_it_stands_for() {
-    let (receiver, _, mut gets, mut bench) = with_receiver().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
     bench.transition("a", 1, None).await;
     let delivery = bench.start_delivery();

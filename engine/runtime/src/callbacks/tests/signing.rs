@@ -92,7 +92,7 @@ fn case(got: &Received, secret: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reference_library_verifies_signatures() {
-    let (_receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let (old, new) = (secret(1), secret(2));
     let set_keys = |values: &[String]| {
         let mut state = bench.cluster.0.lock().unwrap();
@@ -139,7 +139,7 @@ async fn reference_library_verifies_signatures() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_waits_while_secret_is_missing_or_invalid() {
-    let (_receiver, address, mut gets, mut bench) = with_receiver().await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let spec = json!({ "CallbackURL": format!("http://{address}/a"), "CallbackSecret": { "Name": "mine" } });
     bench.cluster.put("a", &spec);
     bench.transition_of("a", 1, &spec).await;
