@@ -1,6 +1,6 @@
 //! Tests of imports and their errors.
 
-use eno_nbi_crds::{ConnectionPoint, FabricDevice, NodePool};
+use eno_nbi_crds::{ConnectionPoint, FabricDevice, NodePool, manifest};
 use serde_json::{Value, json};
 
 use eno::import::Source;
@@ -127,12 +127,7 @@ fn import_uses_the_other_documents_of_the_files() {
             { "name": "FABRIC_OVS_IP", "value": "192.0.2.1" }, { "name": "FABRIC_OVS_PORT", "value": "6641" },
         ] }] } } },
     });
-    let point = json!({
-        "apiVersion": "eno.k8s.io/v1alpha1",
-        "kind": "ConnectionPoint",
-        "metadata": { "name": "cp-virtio" },
-        "spec": { "SupportedCnis": [{ "Name": "sriov" }] },
-    });
+    let point = manifest("ConnectionPoint", "cp-virtio", json!({ "SupportedCnis": [{ "Name": "sriov" }] }));
     let sources = [
         source("a", LINKS),
         source("b", POOLS),

@@ -146,21 +146,14 @@ fn reads(phase: ConfigPhase, pods: usize) -> impl Condition<PodConfig> {
 }
 
 async fn check_two_pods(client: &Client, configs: &Api<PodConfig>) {
-    apply(
-        client,
-        json!({
-            "apiVersion": "podconfig.opdev.io/v1alpha1", "kind": "PodConfig",
-            "metadata": { "name": "podconfig-sample-a", "namespace": NAMESPACE },
-            "spec": {
-                "sampleDeployment": { "create": false, "name": "cnf-example-a" },
-                "networkAttachments": [
-                    { "name": "pc0", "linkType": "veth", "master": "pcbr0", "parent": "pc0", "cidr": "192.168.100.0/24" },
-                    { "name": "pc1", "linkType": "veth", "master": "pcbr1", "parent": "pc1", "cidr": "192.168.99.0/24" },
-                ],
-            },
-        }),
-    )
-    .await;
+    let spec = json!({
+        "sampleDeployment": { "create": false, "name": "cnf-example-a" },
+        "networkAttachments": [
+            { "name": "pc0", "linkType": "veth", "master": "pcbr0", "parent": "pc0", "cidr": "192.168.100.0/24" },
+            { "name": "pc1", "linkType": "veth", "master": "pcbr1", "parent": "pc1", "cidr": "192.168.99.0/24" },
+        ],
+    });
+    apply(client, manifest("PodConfig", &format!("{NAMESPACE}/podconfig-sample-a"), spec)).await;
     let pod = run_pod(client, "p1", "podconfig", "podconfig-sample-a").await;
     until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await;
     run_pod(client, "p2", "podconfig", "podconfig-sample-a").await;

@@ -24,7 +24,7 @@ use super::injection::{Injection, InjectionSite, OPERATIONS};
 use super::nats::NatsProxy;
 use super::scenario::{NAMESPACE, SPARE, Stage, expected_statuses, manifests, objects};
 use super::write_counter::Fault;
-use crate::{Receiver, System, TIMEOUT, poll, until};
+use crate::{Receiver, System, TIMEOUT, object, poll, until};
 
 /// Interval of polls of conditions without a watch.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -154,9 +154,7 @@ impl<'a> FaultInjectionTest<'a> {
         for switch in sandbox.switches() {
             system.becomes::<FabricDevice>(&switch.name, Phase::Ready).await;
         }
-        let spare =
-            format!("{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: {SPARE}}}}}");
-        system.delete(&spare).await;
+        system.delete(&object("FabricDevice", &format!("name: {SPARE}"), "")).await;
         test
     }
 

@@ -359,7 +359,11 @@ fn foreign_objects(names: &Names) -> String {
         )
     };
     [
-        object("NodePool", &format!("name: {}", name("pool")), &format!("NodeSelector: {{matchLabels: {{pool-{}: 'yes'}}}}", names.own)),
+        object(
+            "NodePool",
+            &format!("name: {}", name("pool")),
+            &format!("NodeSelector: {{matchLabels: {{pool-{}: 'yes'}}}}", names.own),
+        ),
         connection_point(point, "br-foreign", &format!("NodePool: {}, Interfaces: [eth1]", name("pool"))),
         object("PhysicalNetwork", &format!("name: {}", name("network")), "SegmentationIDs: ['1-4094']"),
         subnet(subnet_name, "10.37.0.0", "HotPlugPool: [{Start: 10.37.0.10, End: 10.37.0.19}]"),
@@ -368,12 +372,11 @@ fn foreign_objects(names: &Names) -> String {
         // A switch refuses this one, in its own words, and that one, since an administrator has it.
         l2(name("refused"), REFUSED, ""),
         l2(name("marked"), BY_HAND, ""),
-        format!(
-            "\n---\n{{apiVersion: podnetwork.opdev.io/v1alpha1, kind: Bridge, metadata: {{name: {}, namespace: {ns}}}, \
-             spec: {{name: br-foreign0}}}}\n---\n{{apiVersion: podconfig.opdev.io/v1alpha1, kind: PodConfig, metadata: \
-             {{name: {}, namespace: {ns}}}, spec: {{networkAttachments: [{{name: pc0}}]}}}}\n",
-            name("bridge"),
-            name("podconfig"),
+        object("Bridge", &format!("name: {}, namespace: {ns}", name("bridge")), "name: br-foreign0"),
+        object(
+            "PodConfig",
+            &format!("name: {}, namespace: {ns}", name("podconfig")),
+            "networkAttachments: [{name: pc0}]",
         ),
     ]
     .concat()

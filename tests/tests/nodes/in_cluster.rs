@@ -195,7 +195,6 @@ async fn sample_deployment_runs(system: &System) {
     let name = format!("name: sample, namespace: {NAME}");
     let config =
         object("PodConfig", &name, "sampleDeployment: {create: true, name: sample}, networkAttachments: []");
-    let config = config.replace("eno.k8s.io/v1alpha1", "podconfig.opdev.io/v1alpha1");
     system.apply(&config).await;
     let deployments: kube::Api<Deployment> = kube::Api::namespaced(system.sandbox.client(), NAME);
     let watch = watcher::Config::default();

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::load::under_load;
 use super::pods::{SYSTEM, holder, until_settled};
-use super::{PATIENCE, in_cluster};
+use super::{PATIENCE, in_cluster, with_operator_in_pods};
 use crate::install::helm::chart_renders_what_eno_install_applies;
 use crate::nodes::in_cluster::{every_check_passes, nothing_is_left, uninstall};
 
@@ -84,34 +84,29 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
 #[test]
 #[ignore = "needs root: real nodes"]
 fn taking_over_interrupts_nothing() {
-    with_own_sandbox(
-        |options| in_cluster(options, 2, InCluster::default()),
-        async |system| {
-            let helm = Helm::new(Part::Helm, system.sandbox.control_plane().kubeconfig()).await;
-            let release =
-                Release { chart: helm.chart(), values: helm.values(&system.sandbox.values()), helm };
-            let figures = under_load(system, "takeover", async || {
-                let refused = async |further: &[&str], expected: &str| {
-                    let error = release.helm.run(&release.arguments("install", further)).await;
-                    let error = error.expect_err(expected);
-                    assert!(error.contains(expected), "{error}");
-                };
-                refused(&[], "or take it over with --take-ownership").await;
-                let take_over = ["--take-ownership", "--force-conflicts", "--set", "takeOver=true"];
-                refused(&[&take_over[..], &["--set", "nats.replica=3"]].concat(), "'replica' not allowed")
-                    .await;
-                release.run("install", &take_over).await;
-                let (installed, error) = eno_install(system).await;
-                assert!(!installed && error.contains("the Helm release eno has installed ENO"), "{error}");
-                release.helm.run(&["uninstall", "eno", "--wait"]).await.expect("uninstalled");
-                let (installed, error) = eno_install(system).await;
-                assert!(installed, "{error}");
-            })
-            .await;
-            assert!(!figures.without_leader.is_empty(), "other engines lead: {figures}");
-            every_check_passes(system).await;
-        },
-    );
+    with_operator_in_pods(async |system| {
+        let helm = Helm::new(Part::Helm, system.sandbox.control_plane().kubeconfig()).await;
+        let release = Release { chart: helm.chart(), values: helm.values(&system.sandbox.values()), helm };
+        let figures = under_load(system, "takeover", async || {
+            let refused = async |further: &[&str], expected: &str| {
+                let error = release.helm.run(&release.arguments("install", further)).await;
+                let error = error.expect_err(expected);
+                assert!(error.contains(expected), "{error}");
+            };
+            refused(&[], "or take it over with --take-ownership").await;
+            let take_over = ["--take-ownership", "--force-conflicts", "--set", "takeOver=true"];
+            refused(&[&take_over[..], &["--set", "nats.replica=3"]].concat(), "'replica' not allowed").await;
+            release.run("install", &take_over).await;
+            let (installed, error) = eno_install(system).await;
+            assert!(!installed && error.contains("the Helm release eno has installed ENO"), "{error}");
+            release.helm.run(&["uninstall", "eno", "--wait"]).await.expect("uninstalled");
+            let (installed, error) = eno_install(system).await;
+            assert!(installed, "{error}");
+        })
+        .await;
+        assert!(!figures.without_leader.is_empty(), "other engines lead: {figures}");
+        every_check_passes(system).await;
+    });
 }
 
 /// Whether `eno install` with the sandbox's values succeeds, and what it prints to the standard error.

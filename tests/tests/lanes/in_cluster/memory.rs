@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use eno_lab::sandbox::InCluster;
-use eno_tests::{System, poll_within, with_own_sandbox};
+use eno_tests::{System, poll_within};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
@@ -14,7 +13,7 @@ use tokio::process::Command;
 
 use super::load::under_load;
 use super::pods::{SYSTEM, holder, leader, node_of, operator};
-use super::{PATIENCE, in_cluster};
+use super::{PATIENCE, with_operator_in_pods};
 
 /// What the memory of a container has beside that of the test's process, in bytes.
 const SPARE: u64 = 4 << 20;
@@ -22,33 +21,30 @@ const SPARE: u64 = 4 << 20;
 #[test]
 #[ignore = "needs root: real nodes"]
 fn engine_without_memory_is_replaced() {
-    with_own_sandbox(
-        |options| in_cluster(options, 2, InCluster::default()),
-        async |system| {
-            let figures = under_load(system, "memory", async || {
-                let (victim, before) = (leader(system).await, holder(system).await);
-                use_up_memory(system, &victim).await;
-                until_killed(system, |pod| pod.uid() == victim.uid()).await;
-                let next = poll_within(PATIENCE, async || {
-                    let now = holder(system).await.filter(|now| !now.is_empty());
-                    now.filter(|now| Some(now) != before.as_ref())
-                });
-                assert!(next.await.is_some(), "another engine leads");
-            })
-            .await;
-            assert_eq!(figures.without_leader.len(), 1, "another engine leads: {figures}");
-            figures.assert_leaders_follow();
+    with_operator_in_pods(async |system| {
+        let figures = under_load(system, "memory", async || {
+            let (victim, before) = (leader(system).await, holder(system).await);
+            use_up_memory(system, &victim).await;
+            until_killed(system, |pod| pod.uid() == victim.uid()).await;
+            let next = poll_within(PATIENCE, async || {
+                let now = holder(system).await.filter(|now| !now.is_empty());
+                now.filter(|now| Some(now) != before.as_ref())
+            });
+            assert!(next.await.is_some(), "another engine leads");
+        })
+        .await;
+        assert_eq!(figures.without_leader.len(), 1, "another engine leads: {figures}");
+        figures.assert_leaders_follow();
 
-            // With a limit that is too small for the load, engines are ended again and again until it is raised.
-            under_load(system, "limit", async || {
-                let before = operator(system).await;
-                set_limit(system, "8Mi").await;
-                until_killed(system, |pod| before.iter().all(|old| old.uid() != pod.uid())).await;
-                set_limit(system, "512Mi").await;
-            })
-            .await;
-        },
-    );
+        // With a limit that is too small for the load, engines are ended again and again until it is raised.
+        under_load(system, "limit", async || {
+            let before = operator(system).await;
+            set_limit(system, "8Mi").await;
+            until_killed(system, |pod| before.iter().all(|old| old.uid() != pod.uid())).await;
+            set_limit(system, "512Mi").await;
+        })
+        .await;
+    });
 }
 
 /// Sets the memory limit of the engines, and the request with it.

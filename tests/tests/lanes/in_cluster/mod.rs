@@ -14,7 +14,7 @@ mod rotation;
 use std::time::Duration;
 
 use eno_lab::sandbox::{InCluster, SandboxOptions};
-use eno_tests::nodes;
+use eno_tests::{System, nodes, with_own_sandbox};
 
 /// Maximum wait for pods that move or restart: their images are pulled and their probes have to pass.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -28,4 +28,9 @@ fn in_cluster(options: &mut SandboxOptions, count: usize, in_cluster: InCluster)
     nodes(options, count);
     options.in_cluster = Some(in_cluster);
     options.ready_timeout = PATIENCE;
+}
+
+/// Runs a test on a sandbox of its own with two nodes, whose operator runs in pods.
+fn with_operator_in_pods<F: AsyncFnOnce(&System)>(test: F) {
+    with_own_sandbox(|options| in_cluster(options, 2, InCluster::default()), test);
 }

@@ -5,36 +5,32 @@ use std::collections::BTreeMap;
 use async_nats::ConnectOptions;
 use eno::forward::to_nats;
 use eno::install::context::ContextStore;
-use eno_lab::sandbox::InCluster;
-use eno_tests::{System, with_own_sandbox};
+use eno_tests::System;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
 
-use super::in_cluster;
 use super::load::under_load;
+use super::with_operator_in_pods;
 use crate::nodes::in_cluster::every_check_passes;
 
 #[test]
 #[ignore = "needs root: real nodes"]
 fn keys_and_certificates_are_rotated_without_an_interruption() {
-    with_own_sandbox(
-        |options| in_cluster(options, 2, InCluster::default()),
-        async |system| {
-            for what in ["nats-keys", "certificates"] {
-                let before = Credentials::read(system).await;
-                before.are_accepted(system, true, "before the rotation").await;
-                let rotate = async || {
-                    let output = system.eno(&["rotate", what], "").await;
-                    let errors = String::from_utf8_lossy(&output.stderr);
-                    assert!(output.status.success(), "eno rotate {what}: {errors}");
-                };
-                under_load(system, what, rotate).await.assert_leaders_follow();
-                before.are_accepted(system, false, &format!("after the rotation of {what}")).await;
-                Credentials::read(system).await.are_accepted(system, true, "after the rotation").await;
-                every_check_passes(system).await;
-            }
-        },
-    );
+    with_operator_in_pods(async |system| {
+        for what in ["nats-keys", "certificates"] {
+            let before = Credentials::read(system).await;
+            before.are_accepted(system, true, "before the rotation").await;
+            let rotate = async || {
+                let output = system.eno(&["rotate", what], "").await;
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "eno rotate {what}: {errors}");
+            };
+            under_load(system, what, rotate).await.assert_leaders_follow();
+            before.are_accepted(system, false, &format!("after the rotation of {what}")).await;
+            Credentials::read(system).await.are_accepted(system, true, "after the rotation").await;
+            every_check_passes(system).await;
+        }
+    });
 }
 
 /// What lets clients in.
