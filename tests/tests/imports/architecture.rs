@@ -80,3 +80,11 @@ fn names_in_the_architecture_exist() {
         ["a/c.rs", "nosuch_name"]
     );
 }
+
+#[test]
+fn architecture_is_read_in_a_quarter_of_an_hour() {
+    let text =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md")).expect("it is there");
+    let words = text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+    assert!(words <= 2500, "{words} words: say it in the documentation of a crate");
+}
