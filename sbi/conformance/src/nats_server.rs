@@ -45,9 +45,9 @@ impl NatsServer {
     /// Starts a server whose streams have this space, such as `64MB`.
     pub async fn with_store(max_file_store: &str) -> Self {
         let mut server = Self::new().await;
-        let store = server.data.path();
+        let store = server.data.path().display();
         let limits = format!(
-            "max_payload: {MAX_PAYLOAD}\njetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}\n"
+            "max_payload: {MAX_PAYLOAD}\njetstream {{ store_dir: \"{store}\", max_file_store: {max_file_store} }}\n"
         );
         std::fs::write(&server.configuration, limits).expect("its configuration is written");
         server.restart().await;
