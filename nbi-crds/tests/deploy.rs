@@ -9,16 +9,11 @@ use serde_json::Value;
 use crate::types::applied_kinds;
 
 /// The kinds that are not an NFVO's: the infrastructure below networks, and what running pods have beside them.
-const NOT_OF_NFVOS: [&str; 8] = [
-    "Bridge",
-    "ConnectionPoint",
-    "FabricDevice",
-    "L2BridgeDomain",
-    "NodePool",
-    "PhysicalNetwork",
-    "PodConfig",
-    "PodNetworkConfig",
-];
+const NOT_OF_NFVOS: &str = "Bridge ConnectionPoint FabricDevice L2BridgeDomain NodePool PhysicalNetwork PodConfig \
+                            PodNetworkConfig";
+/// The files with roles and policies.
+const FILES: &str =
+    "rbac/engine rbac/users rbac/pods rbac-install/installer policy/engine admission/finalizer";
 
 fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
@@ -28,15 +23,8 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 /// `view`, that of a policy which adds a finalizer is the finalizer.
 fn entries() -> BTreeSet<String> {
     let mut entries = BTreeSet::new();
-    for file in [
-        "rbac/engine.yaml",
-        "rbac/users.yaml",
-        "rbac/pods.yaml",
-        "rbac-install/installer.yaml",
-        "policy/engine.yaml",
-        "admission/finalizer.yaml",
-    ] {
-        let path = format!("{}/../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+    for file in FILES.split(' ') {
+        let path = format!("{}/../deploy/{file}.yaml", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(path).expect("a file");
         for document in serde_saphyr::from_multiple::<Value>(&text).expect("YAML") {
             let is_viewed =
@@ -67,7 +55,7 @@ fn roles_and_policies_know_every_kind() {
     for crd in applied_kinds() {
         let (group, plural, kind) = (&crd.spec.group, &crd.spec.names.plural, &crd.spec.names.kind);
         let (resource, status) = (format!("{group}/{plural}"), format!("{group}/{plural}/status"));
-        let is_of_nfvos = !NOT_OF_NFVOS.contains(&kind.as_str());
+        let is_of_nfvos = !NOT_OF_NFVOS.split(' ').any(|other| other == kind);
         for (name, verbs, resource, is_wanted) in [
             ("eno-engine", "get list watch patch", &resource, true),
             ("eno-engine", "patch", &status, true),

@@ -78,7 +78,29 @@ fn deployments_fit_the_facts() {
             part.nats_key,
             "{name}: a seed"
         );
-        find(&manager, "manager/disruption.yaml", "PodDisruptionBudget", name);
+    }
+}
+
+#[test]
+fn deployments_have_two_replicas_and_a_disruption_budget() {
+    let manager = objects(&["manager"]);
+    let budgets = manager.iter().filter(|object| object["kind"] == "PodDisruptionBudget");
+    assert_eq!(budgets.count(), deployed().count());
+    for (_, Workload { name, .. }) in deployed() {
+        let deployment = find(&manager, "manager", "Deployment", name);
+        let own = json!({"matchLabels": {"app.kubernetes.io/name": name}});
+        let spec = &deployment["spec"];
+        assert_eq!((&spec["replicas"], &spec["selector"]), (&json!(2), &own), "{name}");
+        let spread = pod(deployment)["topologySpreadConstraints"].as_array().expect(name);
+        let keys: Vec<_> = spread.iter().map(|one| &one["topologyKey"]).collect();
+        assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{name}");
+        for one in spread {
+            // A cluster with a single node runs both replicas on it.
+            assert_eq!((&one["labelSelector"], &one["whenUnsatisfiable"]), (&own, &json!("ScheduleAnyway")));
+        }
+        // `maxUnavailable` lets a Deployment with a single replica be drained.
+        let budget = find(&manager, "manager/disruption.yaml", "PodDisruptionBudget", name);
+        assert_eq!(budget["spec"], json!({"maxUnavailable": 1, "selector": own}), "{name}");
     }
 }
 

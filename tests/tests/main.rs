@@ -3,7 +3,6 @@
 
 mod book;
 mod console;
-mod deploy;
 mod e2e;
 mod imports;
 mod install;

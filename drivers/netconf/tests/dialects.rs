@@ -13,8 +13,8 @@ use eno_simulator::{
 use futures::StreamExt as _;
 
 use crate::common::{
-    Bench, Part, access, applied_vlans, defined, items, on_switch, removed, rolled_back, set, trunk,
-    until_change_is_held, vid, with_new_port_memory,
+    Bench, Part, access, applied_vlans, defined, items, on_switch, removed, rolled_back, set, trunk, vid,
+    with_new_port_memory,
 };
 
 /// The differences between vendors.
@@ -364,16 +364,13 @@ async fn change_is_held_until_decision(vendor: Vendor) {
         let bench = vendor.bench_with(|spec| spec.capabilities.confirmed_commit = confirmed).await;
         vendor.apply(&bench, "100", &[(1, "100")]).await;
         let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
-        let work = part.work();
-        let phase = work.phase();
-        let deciding = async {
-            let held = until_change_is_held(phase).await;
+        let deciding = async |held: Reconciled| {
             assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
             assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100-110");
             assert!(bench.switch(SWITCH).is_pending());
             part.decide(decision);
         };
-        let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+        let ended = part.hold(&bench.driver, deciding).await;
         let expected = match decision {
             Decision::Confirm => {
                 assert_eq!(applied_vlans(&ended).0, "100-110");
@@ -452,13 +449,7 @@ async fn next_process_cancels_unconfirmed_commit(vendor: Vendor) {
     vendor.apply(&bench, "100", &[(1, "100")]).await;
     let killed = NetconfDriver::new(crate::common::options(bench.credentials.path()));
     let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
-    let work = part.work();
-    let phase = work.phase();
-    tokio::select! {
-        ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
-        held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
-    }
-    drop(killed);
+    part.hold_and_kill(killed).await;
     let ended = NetconfDriver::new(crate::common::options(bench.credentials.path()))
         .reconcile(part.work_later(Decision::Abort))
         .await;

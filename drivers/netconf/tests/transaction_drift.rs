@@ -11,8 +11,8 @@ use eno_simulator::{Boot, Fault, RejectEdit};
 use futures::StreamExt as _;
 
 use crate::common::{
-    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, removed, rolled_back, trunk,
-    until_change_is_held, vid, with_new_port_memory, with_port_memory, work,
+    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, removed, rolled_back, trunk, vid,
+    with_new_port_memory, with_port_memory, work,
 };
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
@@ -347,13 +347,7 @@ async fn rollback_keeps_port_memory() {
     let desired = with_new_port_memory(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
     for decision in [Decision::Abort, Decision::Confirm] {
         let part = Part::new("leaf1", desired.clone(), Duration::from_mins(5));
-        let work = part.work();
-        let phase = work.phase();
-        let deciding = async {
-            until_change_is_held(phase).await;
-            part.decide(decision);
-        };
-        let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+        let ended = part.hold(&bench.driver, async |_| part.decide(decision)).await;
         let open = bench.switch("leaf1").view().ports["Ethernet1"].open_trunk;
         if decision == Decision::Abort {
             assert!(rolled_back(&ended).contains("aborted") && open);

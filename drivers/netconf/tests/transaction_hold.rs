@@ -82,13 +82,8 @@ async fn device_lost_while_held_is_reported_at_once_and_follows_decision() {
         for decision in [Decision::Abort, Decision::Confirm] {
             let mut bench = bench(confirmed_commit).await;
             let part = part(&bench, "leaf1", LONG);
-            let work = part.work();
-            let phase = work.phase();
-            let losing = async {
-                until_change_is_held(phase).await;
-                bench.switch("leaf1").inject(Fault::Unreachable {});
-            };
-            let (lost, ()) = tokio::join!(bench.driver.reconcile(work), losing);
+            let losing = async |_| bench.switch("leaf1").inject(Fault::Unreachable {});
+            let lost = part.hold(&bench.driver, losing).await;
             let (reason, retryable, unreachable) = failed(&lost);
             assert!(reason.contains("while the change waited") && retryable && unreachable, "{reason}");
             bench.switch("leaf1").inject(Fault::Clear {});
@@ -120,14 +115,8 @@ async fn device_rolls_back_held_change_of_killed_process() {
         let killed = NetconfDriver::new(soon);
         let left = Duration::from_secs(2);
         let part = part(&bench, "leaf1", left);
-        let work = part.work();
-        let phase = work.phase();
         let mut version = bench.switch("leaf1").version();
-        tokio::select! {
-            ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
-            held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
-        }
-        drop(killed);
+        part.hold_and_kill(killed).await;
         let back = version.wait_for(|_| on_switch(bench.switch("leaf1"), "Ethernet1") == old());
         tokio::time::timeout(Duration::from_secs(30), back).await.expect("it is taken back").unwrap();
         bench.restart_driver();
@@ -142,17 +131,14 @@ async fn device_rolls_back_held_change_of_killed_process() {
 async fn change_cancelled_by_another_manager_is_applied_again_after_confirm() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let part = part(&bench, "leaf1", LONG);
-    let work = part.work();
-    let phase = work.phase();
-    let deciding = async {
-        until_change_is_held(phase).await;
+    let deciding = async |_| {
         // Another manager cancels the commit by its persist-id.
         let other = bench.connect().await;
         let cancel = "<cancel-commit><persist-id>eno-test-leaf1</persist-id></cancel-commit>";
         other.call(cancel.into()).await.expect("cancelled");
         part.decide(Decision::Confirm);
     };
-    let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+    let ended = part.hold(&bench.driver, deciding).await;
     assert_eq!(applied_vlans(&ended).0, "100-110");
     assert!(!bench.switch("leaf1").is_pending());
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1"), new());

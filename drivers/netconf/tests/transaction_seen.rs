@@ -11,8 +11,7 @@ use eno_simulator::{Boot, Capabilities, ConfirmedCommit, Fault, NameChange, Swit
 use futures::future::join_all;
 
 use crate::common::{
-    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, rolled_back,
-    until_change_is_held, vid, work,
+    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, rolled_back, vid, work,
 };
 
 const LONG: Duration = Duration::from_mins(5);
@@ -79,15 +78,12 @@ async fn change_that_device_rolled_back_while_held_is_applied_again_at_once() {
         assert_eq!(applied_vlans(&bench.apply("leaf1", "100", &["Ethernet1"]).await).0, "100");
         leaf.inject(Fault::ConfirmTimeout { ms: 300 });
         let part = Part::new("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"]), LONG);
-        let work = part.work();
-        let phase = work.phase();
-        let deciding = async {
-            until_change_is_held(phase).await;
+        let deciding = async |_| {
             until_switch_carries(leaf, "100").await;
             leaf.inject(Fault::Clear {});
             part.decide(Decision::Confirm);
         };
-        let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+        let ended = part.hold(&bench.driver, deciding).await;
         assert_eq!(applied_vlans(&ended).0, "100-110", "{profile}");
         assert_keeps(leaf, "100-110");
     }

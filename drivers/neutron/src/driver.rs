@@ -91,7 +91,7 @@ impl FabricDevices for Projects {
             Ok(session) => session,
             Err(error) => return with_info(Reconciled::failed(error.failure())),
         };
-        let content = content_hash(desired);
+        let content = content_hash(desired.clone());
         let convergence = target.verified.start(desired, &content);
         let last = target
             .last

@@ -78,7 +78,7 @@ impl FabricDevices for OpenVSwitches {
             },
         };
         // The uid tells clusters apart, and is no configuration.
-        let content = content_hash(&FabricDesired { cluster_uid: None, ..desired.clone() });
+        let content = content_hash(FabricDesired { cluster_uid: None, ..desired.clone() });
         let convergence = target.verified.start(desired, &content);
         let session = target.session.insert(session);
         let ended = session.device.reconcile(desired, convergence, || work.is_current()).await;

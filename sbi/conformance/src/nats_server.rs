@@ -45,8 +45,10 @@ impl NatsServer {
     /// Starts a server whose streams have this space, such as `64MB`.
     pub async fn with_store(max_file_store: &str) -> Self {
         let mut server = Self::new().await;
-        let limits =
-            format!("max_payload: {MAX_PAYLOAD}\njetstream {{ max_file_store: {max_file_store} }}\n");
+        let store = server.data.path();
+        let limits = format!(
+            "max_payload: {MAX_PAYLOAD}\njetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}\n"
+        );
         std::fs::write(&server.configuration, limits).expect("its configuration is written");
         server.restart().await;
         server
@@ -91,8 +93,6 @@ impl NatsServer {
         let child = Command::new(&self.program)
             .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--http_port", "-1", "--config"])
             .arg(&self.configuration)
-            .args(["--jetstream", "--store_dir"])
-            .arg(self.data.path())
             .envs(self.variables.iter().cloned())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

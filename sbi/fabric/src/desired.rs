@@ -34,8 +34,7 @@ pub fn desired_vlans(desired: &FabricDesired) -> VlanSet {
 }
 
 /// The hash of a desired state without its port memory and its audit interval, which cause no change of the device.
-pub fn content_hash(desired: &FabricDesired) -> String {
-    let mut desired = desired.clone();
+pub fn content_hash(mut desired: FabricDesired) -> String {
     desired.device.audit_interval = None;
     desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
     Desired::Fabric(desired).hash()

@@ -37,7 +37,7 @@ pub trait FabricDevices: Sized + Send + Sync + 'static {
         desired: &FabricDesired,
     ) -> impl Future<Output = Reconciled> + Send;
 
-    /// What [`Self::reconcile`] would do; `None`: the driver has no previews.
+    /// What [`Self::reconcile`] would do; `None`: the driver has no previews. The state is not locked yet.
     fn preview(
         &self,
         state: &AsyncMutex<Self::State>,

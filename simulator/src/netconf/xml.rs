@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
@@ -185,7 +186,9 @@ pub fn parse(message: &[u8]) -> Result<Document, XmlError> {
                     Some(_) => return Err(XmlError::Character),
                     None => {
                         let name = reference.xml10_content();
-                        predefined(&name).ok_or_else(|| XmlError::Entity(name.to_string()))?.to_owned()
+                        resolve_predefined_entity(&name)
+                            .ok_or_else(|| XmlError::Entity(name.to_string()))?
+                            .to_owned()
                     }
                 };
                 add_text(&mut open, &text)?;
@@ -255,17 +258,6 @@ fn add_text(open: &mut [Element], text: &str) -> Result<(), XmlError> {
 
 fn allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
-}
-
-fn predefined(entity: &str) -> Option<&'static str> {
-    Some(match entity {
-        "lt" => "<",
-        "gt" => ">",
-        "amp" => "&",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => return None,
-    })
 }
 
 /// Appends text with `<`, `>` and `&` escaped.

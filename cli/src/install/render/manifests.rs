@@ -112,10 +112,27 @@ pub fn operator(replicas: Replicas) -> Result<Vec<Value>, RenderError> {
             problem: error.to_string(),
         };
         let mut definition = serde_json::to_value(definition).map_err(invalid)?;
+        shorten_numbers(&mut definition);
         definition["metadata"]["annotations"][VERSION_ANNOTATION] = Value::String(VERSION.to_owned());
         objects.push(definition);
     }
     Ok(objects)
+}
+
+/// Writes whole numbers without a fraction, as Kustomize does.
+fn shorten_numbers(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(shorten_numbers),
+        Value::Object(map) => map.values_mut().for_each(shorten_numbers),
+        Value::Number(number) => {
+            if let Some(whole) =
+                number.to_string().strip_suffix(".0").and_then(|text| text.parse::<i64>().ok())
+            {
+                *number = whole.into();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Kind, namespace and name of an object.

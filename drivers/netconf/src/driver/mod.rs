@@ -189,7 +189,7 @@ impl FabricDevices for Switches {
         let desired =
             &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
         // The uid tells clusters apart, and is no configuration.
-        let content_hash = content_hash(&FabricDesired { cluster_uid: None, ..desired.clone() });
+        let content_hash = content_hash(FabricDesired { cluster_uid: None, ..desired.clone() });
         let verified = device.verified.as_ref();
         let same = verified.filter(|verified| verified.content_hash == content_hash);
         let verified_other_command = same.is_none() && verified.is_some();
@@ -340,34 +340,7 @@ impl FabricDevices for Switches {
         command: &Arc<Command>,
         desired: &FabricDesired,
     ) -> Option<Preview> {
-        Some(self.preview_switch(&mut *device.lock().await, command, desired).await)
-    }
-
-    async fn forget(&self, _: &str, device: &tokio::sync::Mutex<Device>) {
-        if let Some(open_session) = device.lock().await.open_session.take() {
-            open_session.close().await;
-        }
-    }
-}
-
-impl Switches {
-    /// The audit interval of a device.
-    fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
-        audit_interval(device, self.options.audit_interval)
-    }
-
-    /// The timeouts of a session with the device.
-    fn limits(&self, device: &Device) -> Limits {
-        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
-    }
-
-    /// Returns the edits for a command without sending them.
-    async fn preview_switch(
-        &self,
-        device: &mut Device,
-        command: &Arc<Command>,
-        desired: &FabricDesired,
-    ) -> Preview {
+        let device = &mut *device.lock().await;
         // A session of other values stays open: who asks for a preview must not end it.
         let open_session = match device
             .open_session
@@ -379,7 +352,7 @@ impl Switches {
                 Err(failed) => {
                     let Reconciled { outcome, device, .. } = *failed;
                     let failure = if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
-                    return Preview { failure, device, ..Preview::default() };
+                    return Some(Preview { failure, device, ..Preview::default() });
                 }
             },
         };
@@ -403,17 +376,34 @@ impl Switches {
             clash_detector: &clash_detector,
             running_lock: Mutex::default(),
         };
-        match transaction.preview().await {
+        let preview = match transaction.preview().await {
             Ok(preview) => {
-                if device.open_session.is_none() {
-                    device.open_session = Some(open_session);
-                }
+                device.open_session.get_or_insert(open_session);
                 preview
             }
             Err(error) => {
                 Preview { failure: Some(error.failure()), device: Some(info), ..Preview::default() }
             }
+        };
+        Some(preview)
+    }
+
+    async fn forget(&self, _: &str, device: &tokio::sync::Mutex<Device>) {
+        if let Some(open_session) = device.lock().await.open_session.take() {
+            open_session.close().await;
         }
+    }
+}
+
+impl Switches {
+    /// The audit interval of a device.
+    fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
+        audit_interval(device, self.options.audit_interval)
+    }
+
+    /// The timeouts of a session with the device.
+    fn limits(&self, device: &Device) -> Limits {
+        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
     }
 }
 

@@ -271,6 +271,24 @@ impl Part {
         Work::new(Arc::new(self.command.clone()), self.newest.subscribe(), mpsc::channel(64).0)
     }
 
+    /// Reconciles. Once the change is held, `then` happens.
+    pub async fn hold(&self, driver: &NetconfDriver, then: impl AsyncFnOnce(Reconciled)) -> Reconciled {
+        let work = self.work();
+        let phase = work.phase();
+        let held = Box::pin(async { then(until_change_is_held(phase).await).await });
+        tokio::join!(Box::pin(driver.reconcile(work)), held).0
+    }
+
+    /// Reconciles, and kills the driver once the change is held.
+    pub async fn hold_and_kill(&self, driver: NetconfDriver) {
+        let work = self.work();
+        let phase = work.phase();
+        tokio::select! {
+            ended = Box::pin(driver.reconcile(work)) => panic!("it did not wait: {ended:?}"),
+            held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
+        }
+    }
+
     /// The command that carries the decision.
     pub fn decided(&self, decision: Decision) -> Command {
         let mut next = self.command.clone();

@@ -254,36 +254,29 @@ fn subnets_parse_or_name_the_invalid_field() {
 }
 
 #[test]
-fn routes_parse_or_name_the_invalid_field() {
+fn routes_services_and_attachments_parse_or_name_the_invalid_field() {
     let route = json!({ "Prefix": "30.30.13.9", "Mask": 24, "NextHop": "10.10.13.1" });
     let Spec::Route(spec) = good(Kind::Route, route.clone()) else { panic!() };
     assert_eq!(
         (spec.prefix.to_string().as_str(), spec.next_hop.to_string().as_str()),
         ("30.30.13.0/24", "10.10.13.1")
     );
-    assert_eq!(bad(Kind::Route, with(&route, json!({ "NextHop": "2001:db8::1" }))).0, "spec.NextHop");
-    assert_eq!(bad(Kind::Route, with(&route, json!({ "Mask": 64 }))).0, "spec.Mask");
-}
-
-#[test]
-fn services_and_attachments_parse_or_name_the_invalid_field() {
     let service = json!({ "SegmentationID": 100, "Subnets": ["a"], "PhysicalNW": ["p"] });
     good(Kind::L2Service, service.clone());
-    assert_eq!(
-        bad(Kind::L2Service, with(&service, json!({ "SegmentationID": 4095 }))).0,
-        "spec.SegmentationID"
-    );
-    assert_eq!(bad(Kind::L2Service, with(&service, json!({ "Subnets": ["a", "b", "c"] }))).0, "spec.Subnets");
     assert_eq!(bad(Kind::L2Service, json!({})).0, "spec");
     let attachment = json!({ "L2Services": ["s"], "ConnectionPoint": "cp", "VlanType": "access" });
     let Spec::Attachment(spec) = good(Kind::L2ServiceAttachment, attachment.clone()) else { panic!() };
     assert_eq!(spec.interface, eno_schemas::InterfaceType::Kernel);
-    let two = json!({ "L2Services": ["s", "t"] });
-    assert_eq!(bad(Kind::L2ServiceAttachment, with(&attachment, two)).0, "spec.L2Services");
-    assert_eq!(
-        bad(Kind::L2ServiceAttachment, with(&attachment, json!({ "L2Services": [] }))).0,
-        "spec.L2Services"
-    );
+    for (kind, base, change, field) in [
+        (Kind::Route, &route, "NextHop: '2001:db8::1'", "NextHop"),
+        (Kind::Route, &route, "Mask: 64", "Mask"),
+        (Kind::L2Service, &service, "SegmentationID: 4095", "SegmentationID"),
+        (Kind::L2Service, &service, "Subnets: [a, b, c]", "Subnets"),
+        (Kind::L2ServiceAttachment, &attachment, "L2Services: [s, t]", "L2Services"),
+        (Kind::L2ServiceAttachment, &attachment, "L2Services: []", "L2Services"),
+    ] {
+        assert_eq!(bad(kind, with(base, flow(change))).0, format!("spec.{field}"), "{change}");
+    }
 }
 
 #[test]
@@ -330,7 +323,8 @@ fn device(change: Value) -> Value {
 
 #[test]
 fn devices_parse_or_name_the_invalid_field() {
-    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({}))) else { panic!() };
+    let parsed = |change: &str| good(Kind::FabricDevice, device(flow(change))).device().unwrap().clone();
+    let spec = parsed("");
     assert_eq!((&*spec.driver, spec.device.address.as_str()), ("netconf", "leaf1:830"));
     assert_eq!(spec.device.credential.as_deref(), Some("s"));
     assert_eq!(spec.ports[1].leads_to, LeadsTo::PhysicalNetwork("gw".into()));
@@ -339,43 +333,30 @@ fn devices_parse_or_name_the_invalid_field() {
         ("[2001:db8::1]", "[2001:db8::1]:830"),
         ("[2001:db8::1]:831", "[2001:db8::1]:831"),
     ] {
-        let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Address": address }))) else {
-            panic!()
-        };
-        assert_eq!(spec.device.address, full);
+        assert_eq!(parsed(&format!("Address: '{address}'")).device.address, full);
     }
-    let file = json!({ "Driver": "json-file", "Address": "file:///srv/leaf 1.json" });
-    let Spec::Device(spec) = good(Kind::FabricDevice, device(file)) else { panic!() };
-    assert_eq!(spec.device.address, "file:///srv/leaf 1.json", "the driver checks it itself");
-    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Adopt": "42,100-199" }))) else {
-        panic!()
-    };
-    assert_eq!((spec.device.adopt.len(), spec.device.audit_interval), (101, None));
-    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "AuditInterval": 60 }))) else {
-        panic!()
-    };
-    assert_eq!(spec.device.audit_interval.map(NonZeroU32::get), Some(60));
-    assert_eq!(bad(Kind::FabricDevice, device(json!({ "AuditInterval": 0 }))).0, "spec.AuditInterval");
+    let file = parsed("Driver: json-file, Address: 'file:///srv/leaf 1.json'");
+    assert_eq!(file.device.address, "file:///srv/leaf 1.json", "the driver checks it itself");
+    let adopting = parsed("Adopt: '42,100-199'");
+    assert_eq!((adopting.device.adopt.len(), adopting.device.audit_interval), (101, None));
+    assert_eq!(parsed("AuditInterval: 60").device.audit_interval.map(NonZeroU32::get), Some(60));
+    let refused = |change: &str| bad(Kind::FabricDevice, device(flow(change))).0;
+    assert_eq!(refused("AuditInterval: 0"), "spec.AuditInterval");
     for adopt in ["0", "20-10", "a"] {
-        assert_eq!(bad(Kind::FabricDevice, device(json!({ "Adopt": adopt }))).0, "spec.Adopt");
+        assert_eq!(refused(&format!("Adopt: '{adopt}'")), "spec.Adopt");
     }
     for address in ["", "a b", "host:0", "host:65536", "host:x", "[::1", "[x]:1", "2001:db8::1", "-x", "u@h"]
     {
-        assert_eq!(
-            bad(Kind::FabricDevice, device(json!({ "Address": address }))).0,
-            "spec.Address",
-            "{address}"
-        );
+        assert_eq!(refused(&format!("Address: '{address}'")), "spec.Address", "{address}");
     }
-    let ports = |ports: Value| bad(Kind::FabricDevice, device(json!({ "Ports": ports })));
-    let port = json!({ "Name": "a", "PhysicalNW": "gw" });
-    assert_eq!(ports(json!([port, port])).0, "spec.Ports[1].Name");
-    assert_eq!(ports(json!([{ "Name": "a" }])).0, "spec.Ports[0]");
-    assert_eq!(
-        ports(json!([{ "Name": "a", "Node": "n", "Interface": "i", "PhysicalNW": "g" }])).0,
-        "spec.Ports[0]"
-    );
-    assert_eq!(ports(json!([{ "Name": "a", "Node": "n", "Interface": "a/b" }])).0, "spec.Ports[0].Interface");
+    for (ports, field) in [
+        ("[{Name: a, PhysicalNW: gw}, {Name: a, PhysicalNW: gw}]", "spec.Ports[1].Name"),
+        ("[{Name: a}]", "spec.Ports[0]"),
+        ("[{Name: a, Node: n1, Interface: i, PhysicalNW: g}]", "spec.Ports[0]"),
+        ("[{Name: a, Node: n1, Interface: 'a/b'}]", "spec.Ports[0].Interface"),
+    ] {
+        assert_eq!(refused(&format!("Ports: {ports}")), field);
+    }
 }
 
 fn known(kind: Kind, value: Value) -> Object {

@@ -82,45 +82,37 @@ fn spec_of_bridge(value: Value) -> Result<BridgeSpec, Invalid> {
 
 #[test]
 fn every_interface_type_parses() {
-    let kind = |fields: Value| one(fields).unwrap().kind;
-    assert_eq!(kind(json!({})), LinkKind::Veth { master: None });
-    for leaf in ["master", "parent"] {
-        assert_eq!(
-            kind(json!({ "linkType": "macvlan", leaf: "eth1" })),
-            LinkKind::Macvlan { master: "eth1".into() }
-        );
+    let kind = |fields: &str| one(flow(fields)).unwrap().kind;
+    let (v4, v6) = ("10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
+    let vlan = LinkKind::Vlan { parent: Parent::Pod("eth0".into()), vlan: 100.try_into().unwrap() };
+    for (fields, expected) in [
+        ("", LinkKind::Veth { master: None }),
+        ("linkType: macvlan, master: eth1", LinkKind::Macvlan { master: "eth1".into() }),
+        ("linkType: macvlan, parent: eth1", LinkKind::Macvlan { master: "eth1".into() }),
+        ("linkType: ipvlan, master: eth1", LinkKind::Ipvlan { master: "eth1".into() }),
+        ("linkType: vlan, parent: eth0, vlanID: 100", vlan),
+        (
+            "linkType: vxlan, vni: 7, remote: 10.0.0.1, port: 4790",
+            LinkKind::Vxlan { vni: 7, remote: Some(v4), local: None, port: Some(4790) },
+        ),
+        ("linkType: geneve, vni: 7, remote: 'fd00::1'", LinkKind::Geneve { vni: 7, remote: v6, port: None }),
+        ("linkType: dummy", LinkKind::Dummy {}),
+        ("linkType: vrf, table: 100", LinkKind::Vrf { table: 100 }),
+        ("linkType: bridge", LinkKind::Bridge {}),
+    ] {
+        assert_eq!(kind(fields), expected, "{fields}");
     }
-    assert_eq!(
-        kind(json!({ "linkType": "ipvlan", "master": "eth1" })),
-        LinkKind::Ipvlan { master: "eth1".into() }
-    );
-    assert_eq!(
-        kind(json!({ "linkType": "vlan", "parent": "eth0", "vlanID": 100 })),
-        LinkKind::Vlan { parent: Parent::Pod("eth0".into()), vlan: 100.try_into().unwrap() }
-    );
-    assert_eq!(
-        kind(json!({ "linkType": "vxlan", "vni": 7, "remote": "10.0.0.1", "port": 4790 })),
-        LinkKind::Vxlan { vni: 7, remote: Some("10.0.0.1".parse().unwrap()), local: None, port: Some(4790) }
-    );
-    assert_eq!(
-        kind(json!({ "linkType": "geneve", "vni": 7, "remote": "fd00::1" })),
-        LinkKind::Geneve { vni: 7, remote: "fd00::1".parse().unwrap(), port: None }
-    );
-    let LinkKind::Gretap(tunnel) =
-        kind(json!({ "linkType": "gretap", "remote": "10.0.0.1", "local": "10.0.0.2", "key": 5, "ttl": 64 }))
-    else {
-        panic!()
-    };
+    let tunnel = kind("linkType: gretap, remote: 10.0.0.1, local: 10.0.0.2, key: 5, ttl: 64");
+    let LinkKind::Gretap(tunnel) = tunnel else { panic!("{tunnel:?}") };
     assert_eq!((tunnel.local.unwrap().octets()[3], tunnel.key, tunnel.ttl), (2, Some(5), Some(64)));
-    for name in ["gre", "ipip"] {
-        one(json!({ "linkType": name, "remote": "10.0.0.1" })).unwrap();
+    for fields in [
+        "gre, remote: 10.0.0.1",
+        "ipip, remote: 10.0.0.1",
+        "tun, owner: 1, group: 1",
+        "tap, owner: 1, group: 1",
+    ] {
+        kind(&format!("linkType: {fields}"));
     }
-    for name in ["tun", "tap"] {
-        one(json!({ "linkType": name, "owner": 1000, "group": 1000 })).unwrap();
-    }
-    assert_eq!(kind(json!({ "linkType": "dummy" })), LinkKind::Dummy {});
-    assert_eq!(kind(json!({ "linkType": "vrf", "table": 100 })), LinkKind::Vrf { table: 100 });
-    assert_eq!(kind(json!({ "linkType": "bridge" })), LinkKind::Bridge {});
 }
 
 #[test]
