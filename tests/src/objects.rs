@@ -126,10 +126,10 @@ impl System {
 
     /// Merges a patch into an object.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
-        let mut object = manifest(kind, name, ());
-        if kind == "Node" || kind == "Namespace" {
-            object["apiVersion"] = json!("v1");
-        }
+        let object = match kind {
+            "Node" | "Namespace" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}),
+            _ => manifest(kind, name, ()),
+        };
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
         let (api, params) = (self.api_of(&object), PatchParams::default());
         let patched = api.patch(&object.name_any(), &params, &Patch::Merge(&patch)).await;
