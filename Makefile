@@ -76,7 +76,7 @@ RUN_openstack := $(TEST) --test tests -- cloud::lanes:: openstack::lanes:: --inc
 RUN_vm := $(TEST) --test tests -- vm_lanes:: --include-ignored
 RUN_in_cluster := $(TEST) --test tests -- lanes::in_cluster:: --include-ignored --nocapture --test-threads 1
 
-lanes: export PROPTEST_CASES ?= 4000
+lanes: export PROPTEST_CASES ?= 2500
 lanes: export ENO_SEEDS ?= 6000
 lanes: export ENO_CRASH_ALL = 1
 lanes: NEEDED += $(NEEDED_FOR_TESTS)
