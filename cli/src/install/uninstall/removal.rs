@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{Change, ClusterState, Key, Kind, forecast};
+use eno_engine::forecast::{Change, ClusterState, Key, Kind, forecast, is_namespaced, kind};
 use eno_engine::observation::{DesiredState, Observation};
 use eno_schemas::VlanSet;
 use serde_json::Value;
@@ -144,8 +144,7 @@ pub fn refusals(inventory: &Inventory, request: &Request) -> Vec<Refusal> {
 /// Objects that pods keep from being deleted, and the pods.
 fn in_use(inventory: &Inventory) -> Vec<(String, String)> {
     let deletions: Vec<_> = inventory.cluster.keys().cloned().map(Change::Delete).collect();
-    let kinds = [Kind::L2ServiceAttachment, Kind::Bridge, Kind::PodNetworkConfig, Kind::PodConfig];
-    let is_for_pods = |kind: &str| kinds.iter().any(|one| one.as_str() == kind);
+    let is_for_pods = |name: &str| kind(name).is_some_and(is_namespaced);
     let objects = forecast(&inventory.cluster, &deletions).objects.into_iter();
     let stays = objects.filter(|object| is_for_pods(object.kind)).filter_map(|object| {
         let message = object.after?.message;

@@ -49,18 +49,14 @@ const MAX_COLUMN_NAMES: usize = 16;
 
 /// The `status` of an object. Empty fields are omitted, so the result is also the body of a server-side apply.
 pub fn to_json(kind: Kind, status: &Status) -> Value {
-    let json = if has_config_phase(kind) {
+    let json = if kind.is_for_pods() {
+        // They have phases of their own.
         serde_json::to_value(resource_status::<crds::ConfigPhase>(kind, status))
     } else {
         serde_json::to_value(resource_status::<Phase>(kind, status))
     };
     // All serialised types have string keys.
     json.unwrap_or_default()
-}
-
-/// The kinds for running pods have phases of their own.
-fn has_config_phase(kind: Kind) -> bool {
-    matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
 }
 
 /// The status of the custom resource.

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{bridge_node, has_config_phase};
+use super::bridge_node;
 
 /// True when an engine wrote the status; the API server sets a default.
 pub fn is_observed(status: &Value) -> bool {
@@ -30,7 +30,7 @@ pub fn read(kind: Kind, value: &Value) -> Option<Status> {
     if !is_observed(value) {
         return None;
     }
-    let status = if has_config_phase(kind) {
+    let status = if kind.is_for_pods() {
         crds::ConfigStatus::deserialize(value).ok().map(|source| of_resource(kind, source))
     } else {
         <crds::Status>::deserialize(value).ok().map(|source| of_resource(kind, source))
