@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
-use eno_sbi::{Driver as _, Reconciled};
-use eno_schemas::{Applied, Decision, Device, Drift, FabricDesired, Item, Report, VlanSet};
+use eno_sbi::{Driver as _, Reconciled, Work};
+use eno_schemas::{Applied, Command, Decision, Desired, Device, Drift, FabricDesired, Item, Report, VlanSet};
 use eno_simulator::{Boot, Fault, RejectEdit};
 use futures::StreamExt as _;
 
@@ -145,6 +145,23 @@ async fn new_process_distinguishes_drift_from_pending_changes() {
         let again = bench.reconcile("leaf1", desired).await;
         assert_eq!(drift(&again).len(), usize::from(mode == Drift::Report), "{again:?}");
     }
+}
+
+#[tokio::test]
+async fn own_removal_whose_report_is_lost_is_no_drift() {
+    let bench = Bench::start(|_| ()).await;
+    let (with, without) =
+        (bench.desired("leaf1", "100", &["Ethernet1"]), bench.desired("leaf1", "", &["Ethernet1"]));
+    let first = bench.reconcile("leaf1", with.clone()).await;
+    let reported = report(&with, &first);
+    let mut last = None;
+    for (sequence, desired) in [(2, &without), (3, &with)] {
+        let command = Command::new("netconf", "leaf1", (1, sequence), Desired::Fabric(desired.clone()));
+        let work = Work::alone(command).with_reported(Some(reported.clone()));
+        last = Some(bench.driver.reconcile(work).await);
+    }
+    let last = last.expect("a report");
+    assert_eq!((drift(&last), applied_vlans(&last).0), (vec![], "100".into()));
 }
 
 #[tokio::test]

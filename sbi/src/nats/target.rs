@@ -1,5 +1,7 @@
 //! The command and report of one target in the streams.
 
+use std::sync::atomic::Ordering;
+
 use async_nats::jetstream::stream::Stream;
 use eno_schemas::{Subject, subject};
 
@@ -15,9 +17,29 @@ pub struct ForgetError {
     source: async_nats::Error,
 }
 
-/// Purges a target's command, notifies the drivers, and purges its report. A driver that misses the
-/// notification finds the command gone at its next connection.
+/// Purges a target's command, notifies the drivers, and purges its report. All is done again if the connection breaks
+/// meanwhile, since a notification in flight is lost with it: no server stores it. A driver that loses its own
+/// connection finds the command gone at the next one.
 pub async fn forget_target(connection: &Connection, driver: &str, target: &str) -> Result<(), ForgetError> {
+    let count = || connection.client.statistics().connects.load(Ordering::Relaxed);
+    let mut connects = connection.connects();
+    loop {
+        connects.mark_unchanged();
+        let before = count();
+        tokio::select! {
+            // A server takes the messages of one connection in order. So its last answer shows that the notification
+            // came. The answer may precede what the watch says of a new connection.
+            ended = try_forget(connection, driver, target) => {
+                if count() == before {
+                    return ended;
+                }
+            }
+            Ok(()) = connects.changed() => {}
+        }
+    }
+}
+
+async fn try_forget(connection: &Connection, driver: &str, target: &str) -> Result<(), ForgetError> {
     let failed = |operation, source| ForgetError {
         operation,
         driver: driver.to_owned(),

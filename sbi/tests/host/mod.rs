@@ -1,6 +1,7 @@
 //! The host with a real nats-server and a scripted driver.
 
 mod cluster;
+mod forgetting;
 mod full_store;
 mod holding;
 mod previews;

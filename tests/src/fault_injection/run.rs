@@ -215,16 +215,24 @@ impl<'a> FaultInjectionTest<'a> {
         Ok(injected)
     }
 
-    /// Waits until the driver has no command for the run's own target. It has the same switch as that of the next run.
+    /// Waits until the driver was told to forget the run's own target, which has the same switch as that of the next run.
+    /// The engine purges the report last.
     async fn until_forgotten(&self, run: &str) -> Result<(), String> {
         let target = format!("{run}-{SPARE}");
-        let subject = format!("eno.v1.command.netconf.{target}");
+        let messages = [
+            ("ENO_COMMANDS", format!("eno.v1.command.netconf.{target}")),
+            ("ENO_RESULTS", format!("eno.v1.result.netconf.{target}")),
+        ];
         let forgotten = poll(async || {
-            let stream = self.undisturbed.get_stream("ENO_COMMANDS").await.ok()?;
-            let last = stream.get_last_raw_message_by_subject(&subject).await;
-            last.is_err_and(|error| error.kind() == LastRawMessageErrorKind::NoMessageFound).then_some(())
+            for (stream, subject) in &messages {
+                let stream = self.undisturbed.get_stream(stream).await.ok()?;
+                let last = stream.get_last_raw_message_by_subject(subject).await;
+                last.is_err_and(|error| error.kind() == LastRawMessageErrorKind::NoMessageFound)
+                    .then_some(())?;
+            }
+            Some(())
         });
-        forgotten.await.ok_or_else(|| format!("{target} has a command, though its FabricDevice is gone"))
+        forgotten.await.ok_or_else(|| format!("{target} is not forgotten, though its FabricDevice is gone"))
     }
 
     /// Deletes what a failed run left, so that the next run starts like the first; returns what remains.

@@ -12,7 +12,7 @@ use eno_fabric_driver::desired::content_hash;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
 use eno_sbi::{HOLD, Intent, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, FabricDesired, FabricPort, Outcome, PortBefore, Preview, Report, VlanSet,
+    Applied, Command, FabricDesired, FabricPort, Generation, Outcome, PortBefore, Preview, Report, VlanSet,
 };
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
@@ -93,6 +93,8 @@ pub struct Device {
 
 /// A verified command.
 struct Verified {
+    /// Its generation.
+    generation: Generation,
     /// The [content hash](content_hash) of its desired state.
     content_hash: String,
     /// The VLANs that it wants.
@@ -195,7 +197,7 @@ impl FabricDevices for Switches {
         let verified_other_command = same.is_none() && verified.is_some();
         let known = same
             .map(|same| same.deviations.clone())
-            .or_else(|| known_deviations_of_last_report(work, &content_hash));
+            .or_else(|| known_deviations_of_last_report(work, &content_hash, verified));
         let verified_other_command = verified_other_command && known.is_none();
         let known = known.or_else(|| {
             // Without repair, a command does not restore what others changed.
@@ -284,6 +286,7 @@ impl FabricDevices for Switches {
                     if reconciled.outcome == Outcome::Applied {
                         let items = drift::items(&reconciled.rejected, &reconciled.notes);
                         device.verified = Some(Verified {
+                            generation: generation.clone(),
                             content_hash,
                             wanted: Wanted::of(desired),
                             deviations: KnownDeviations::of(items),
@@ -417,10 +420,18 @@ fn confirmed<E>(result: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// The deviations that another process reported for this content; `None`: there is no such report. An older engine
-/// commanded the bare content.
-fn known_deviations_of_last_report(work: &Work, content_hash: &str) -> Option<KnownDeviations> {
+/// The deviations that another process reported for this content; `None`: there is no such report, or this process
+/// verified another command later. The report on that one may be lost. An older engine commanded the bare content.
+fn known_deviations_of_last_report(
+    work: &Work,
+    content_hash: &str,
+    verified: Option<&Verified>,
+) -> Option<KnownDeviations> {
+    let order = |generation: &Generation| (generation.term, generation.sequence);
     let reported = work.reported()?;
+    if verified.is_some_and(|verified| order(&verified.generation) >= order(&reported.generation)) {
+        return None;
+    }
     let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
     verified.then(|| KnownDeviations::of_report(reported))
