@@ -2,7 +2,7 @@
 //!
 //! The simulated device has a process of its own, so that only the driver is measured.
 
-#[expect(dead_code, reason = "the other tests use the rest")]
+#[expect(unused_imports, dead_code, reason = "the other tests use the rest")]
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
