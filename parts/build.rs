@@ -14,6 +14,8 @@ use serde::Deserialize;
 
 /// The folder of the one part that is no member.
 const NATS: &str = "deploy/nats";
+/// The folders of which each is a driver.
+const DRIVERS: &str = "drivers/";
 
 #[derive(Deserialize)]
 struct Manifest {
@@ -31,10 +33,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", manifest.display());
     let manifest: Manifest = toml::from_str(&fs::read_to_string(manifest)?)?;
     let (mut code, mut constants) = (String::new(), Vec::new());
-    for folder in [NATS.to_owned()].iter().chain(&manifest.workspace.members) {
-        let file = root.join(folder).join("part.toml");
-        if !file.exists() {
-            continue;
+    let mut folders = vec![NATS.to_owned()];
+    for member in manifest.workspace.members {
+        folders.extend(expanded(&root, &member)?);
+    }
+    for folder in folders {
+        let file = root.join(&folder).join("part.toml");
+        let crate_of = root.join(&folder).join("Cargo.toml");
+        match (file.exists(), crate_of.exists() || folder == NATS) {
+            (true, true) => {}
+            (true, false) => return Err(format!("{} does not exist", crate_of.display()).into()),
+            (false, _) if folder.starts_with(DRIVERS) => {
+                return Err(format!("{} does not exist: each driver of ENO has one", file.display()).into());
+            }
+            (false, _) => continue,
         }
         println!("cargo::rerun-if-changed={}", file.display());
         let text: &'static str = fs::read_to_string(&file)?.leak();
@@ -48,4 +60,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     writeln!(code, "/// All parts, NATS first.\npub const ALL: [&Part; {count}] = [{list}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("parts.rs"), code)?;
     Ok(())
+}
+
+/// The folders of a member: `drivers/*` stands for those in `drivers`.
+fn expanded(root: &Path, member: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let Some(parent) = member.strip_suffix("/*") else { return Ok(vec![member.to_owned()]) };
+    println!("cargo::rerun-if-changed={}", root.join(parent).display());
+    let mut names = fs::read_dir(root.join(parent))?.collect::<Result<Vec<_>, _>>()?;
+    names.sort_by_key(fs::DirEntry::file_name);
+    Ok(names.iter().map(|entry| format!("{parent}/{}", entry.file_name().to_string_lossy())).collect())
 }

@@ -1,4 +1,4 @@
--- Argo CD's health of an object: ENO's own status of it. eno-crds copies this into argocd-cm.yaml for each kind.
+-- Argo CD's health of an object: ENO's own status of it. `make crds` copies this into argocd-cm.yaml for each kind.
 local status = obj.status
 if status == nil or status.observedGeneration ~= obj.metadata.generation then
   return { status = "Progressing", message = "the engine has not seen this generation yet" }

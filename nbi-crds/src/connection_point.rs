@@ -1,12 +1,14 @@
 //! ConnectionPoint: where pods of some nodes meet the fabric.
 
 use eno_schemas::{CniName, InterfaceType};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// Where pods of some nodes meet the fabric: a bridge, a NIC or a pool of devices on every node of a NodePool.
@@ -52,6 +54,12 @@ pub struct ConnectionPointSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for ConnectionPoint {
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&["readyInputs", "cnis"])
+    }
 }
 
 /// A CNI plugin and how to use it on a ConnectionPoint.

@@ -5,12 +5,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
-use serde_json::json;
+use kube::core::object::HasSpec;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
-use crate::{
-    Bridge, ConnectionPoint, FINALIZER, FabricDevice, GROUP, L2BridgeDomain, L2Service, L2ServiceAttachment,
-    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
-};
+use crate::{FINALIZER, GROUP, UNOBSERVED};
 
 /// Fields of [`crate::Status`] that every kind has.
 const COMMON_STATUS: [&str; 6] =
@@ -24,51 +23,40 @@ const CONFIG_STATUS: [(&str, &str); 4] = [
     ("addresses", "The addresses that are the pods' own. Written and read by the engine alone."),
 ];
 
-/// The CustomResourceDefinitions of all kinds, as the API server takes them.
+/// What the file of a kind says of it, besides its fields.
+pub(crate) trait Described: CustomResourceExt + HasSpec {
+    /// Whether people apply it. The engine alone writes others, which have no spec.
+    const IS_APPLIED: bool = true;
+    /// Whether NFVOs write it. Others are the infrastructure below networks, or what running pods have beside them.
+    const IS_OF_NFVOS: bool = false;
+
+    /// Its definition, as the API server takes it.
+    fn definition() -> CustomResourceDefinition;
+}
+
+/// A kind, as tables of kinds need it.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// As the API server takes it.
+    pub crd: CustomResourceDefinition,
+    /// Whether people apply it; otherwise the engine alone writes it.
+    pub is_applied: bool,
+    /// Whether NFVOs write it.
+    pub is_of_nfvos: bool,
+    /// Reads a spec as the Rust type has it, and writes it again.
+    pub round_trip: fn(Value) -> serde_json::Result<Value>,
+}
+
+impl Definition {
+    pub(crate) fn of<K: Described<Spec: Serialize + DeserializeOwned>>() -> Self {
+        let round_trip = |spec| serde_json::to_value(serde_json::from_value::<K::Spec>(spec)?);
+        Self { crd: K::definition(), is_applied: K::IS_APPLIED, is_of_nfvos: K::IS_OF_NFVOS, round_trip }
+    }
+}
+
+/// The CustomResourceDefinitions of all kinds.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![
-        with_status::<ConnectionPoint>(&["readyInputs", "cnis"]),
-        with_status::<FabricDevice>(&[
-            "readyInputs",
-            "clusterID",
-            "dialect",
-            "capabilities",
-            "hostKeyFingerprint",
-            "model",
-            "rollback",
-            "auditInterval",
-            "changeNotifications",
-            "lastTransaction",
-            "closedPorts",
-            "leavingPorts",
-            "portsBefore",
-            "pendingChanges",
-            "leftOut",
-        ]),
-        with_status::<L2BridgeDomain>(&["readyInputs", "grantedID", "placement"]),
-        with_status::<L2Service>(&["readyInputs", "grantedID", "placement", "connectionPoints", "leftOut"]),
-        with_status::<L2ServiceAttachment>(&[
-            "readyInputs",
-            "addressPool",
-            "podConfigurations",
-            "addresses",
-            "leftOut",
-        ]),
-        with_status::<NodePool>(&[]),
-        with_status::<PhysicalNetwork>(&["switchPorts", "leftOut"]),
-        with_status::<Route>(&[]),
-        with_status::<Subnet>(&[]),
-        status_only(tidied::<PodNetwork>()),
-        with_config_status::<Bridge>(&["readyInputs", "bridgeConfigs", "leftOut"]),
-        with_config_status::<PodConfig>(&["podConfigurations", "addresses", "leftOut", "links", "pods"]),
-        with_config_status::<PodNetworkConfig>(&[
-            "PodNetworkConfigs",
-            "addresses",
-            "leftOut",
-            "links",
-            "pods",
-        ]),
-    ]
+    crate::kinds().into_iter().map(|kind| kind.crd).collect()
 }
 
 /// The finalizer that keeps an object of a kind until the engine has cleaned it up. Those of kinds for running pods are
@@ -81,7 +69,7 @@ pub fn finalizer(crd: &CustomResourceDefinition) -> String {
 }
 
 /// Adds the common status fields and these extras, and the default status of an unobserved object.
-fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
+pub(crate) fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
     let mut crd = tidied::<K>();
     for columns in columns(&mut crd) {
         columns.insert(0, column("Phase", "string", ".status.phase"));
@@ -102,7 +90,7 @@ fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinitio
 }
 
 /// As [`with_status`], for a kind whose phase is a [`crate::ConfigPhase`].
-fn with_config_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
+pub(crate) fn with_config_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
     let mut crd = with_status::<K>(extras);
     for fields in statuses(&mut crd).filter_map(|status| status.properties.as_mut()) {
         for (name, description) in CONFIG_STATUS {
@@ -112,8 +100,9 @@ fn with_config_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDe
     crd
 }
 
-/// Removes the spec.
-fn status_only(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// Without a spec.
+pub(crate) fn status_only<K: CustomResourceExt>() -> CustomResourceDefinition {
+    let mut crd = tidied::<K>();
     for root in roots(&mut crd) {
         root.properties.iter_mut().for_each(|properties| drop(properties.remove("spec")));
         root.required = None;

@@ -1,11 +1,13 @@
 //! FabricDevice: a switch that a driver manages.
 
 use eno_schemas::{Drift, PortMode};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, Neutron, schema};
 
 /// A switch, how its driver reaches it, and where its ports lead.
@@ -156,6 +158,28 @@ pub struct FabricDeviceSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for FabricDevice {
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&[
+            "readyInputs",
+            "clusterID",
+            "dialect",
+            "capabilities",
+            "hostKeyFingerprint",
+            "model",
+            "rollback",
+            "auditInterval",
+            "changeNotifications",
+            "lastTransaction",
+            "closedPorts",
+            "leavingPorts",
+            "portsBefore",
+            "pendingChanges",
+            "leftOut",
+        ])
+    }
 }
 
 fn netconf() -> String {

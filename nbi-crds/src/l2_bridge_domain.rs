@@ -1,9 +1,11 @@
 //! L2BridgeDomain: a VLAN on ConnectionPoints, for fabric plugins.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// A VLAN on ConnectionPoints. Written by hand it is an input; the engine writes them where fabric plugins watch them.
@@ -31,4 +33,10 @@ pub struct L2BridgeDomainSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for L2BridgeDomain {
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&["readyInputs", "grantedID", "placement"])
+    }
 }

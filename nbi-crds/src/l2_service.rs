@@ -1,11 +1,13 @@
 //! L2Service: a VLAN.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// A layer-2 network: a VLAN on the fabric, and the subnets that pods on it get their addresses from.
@@ -46,4 +48,12 @@ pub struct L2ServiceSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for L2Service {
+    const IS_OF_NFVOS: bool = true;
+
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&["readyInputs", "grantedID", "placement", "connectionPoints", "leftOut"])
+    }
 }

@@ -1,12 +1,14 @@
 //! L2ServiceAttachment: L2Services brought to the pods of a namespace.
 
 use eno_schemas::{CniName, InterfaceType, VlanType};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
@@ -65,4 +67,12 @@ pub struct L2ServiceAttachmentSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for L2ServiceAttachment {
+    const IS_OF_NFVOS: bool = true;
+
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&["readyInputs", "addressPool", "podConfigurations", "addresses", "leftOut"])
+    }
 }

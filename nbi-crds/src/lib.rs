@@ -32,7 +32,7 @@ mod subnet;
 
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
-pub use crds::{crds, finalizer};
+pub use crds::{Definition, crds, finalizer};
 pub use eno_schemas::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType};
 pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort, PortPeer, PortPeerError};
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
@@ -51,6 +51,25 @@ pub use pods::{
 pub use route::{Route, RouteSpec};
 pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
+
+/// All kinds. The order is that of tables and of what `make crds` writes.
+pub fn kinds() -> Vec<Definition> {
+    vec![
+        Definition::of::<ConnectionPoint>(),
+        Definition::of::<FabricDevice>(),
+        Definition::of::<L2BridgeDomain>(),
+        Definition::of::<L2Service>(),
+        Definition::of::<L2ServiceAttachment>(),
+        Definition::of::<NodePool>(),
+        Definition::of::<PhysicalNetwork>(),
+        Definition::of::<Route>(),
+        Definition::of::<Subnet>(),
+        Definition::of::<PodNetwork>(),
+        Definition::of::<Bridge>(),
+        Definition::of::<PodConfig>(),
+        Definition::of::<PodNetworkConfig>(),
+    ]
+}
 
 /// The API group of all kinds except those for running pods.
 pub const GROUP: &str = "eno.k8s.io";

@@ -1,10 +1,12 @@
 //! NodePool: the nodes of a ConnectionPoint.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// The nodes that have a ConnectionPoint, by their labels.
@@ -27,4 +29,10 @@ pub struct NodePoolSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for NodePool {
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&[])
+    }
 }

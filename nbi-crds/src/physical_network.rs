@@ -2,12 +2,14 @@
 
 use std::{ops::RangeInclusive, str::FromStr};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// A network outside the fabric, such as the data centre's gateway, that L2Services can be led out to.
@@ -44,6 +46,12 @@ pub struct PhysicalNetworkSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for PhysicalNetwork {
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&["switchPorts", "leftOut"])
+    }
 }
 
 fn segmentation_ranges(_: &mut SchemaGenerator) -> Schema {

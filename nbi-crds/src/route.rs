@@ -1,9 +1,11 @@
 //! Route: a route that pods get with an address.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// A route that pods get with an address of a Subnet that names it.
@@ -46,4 +48,12 @@ pub struct RouteSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for Route {
+    const IS_OF_NFVOS: bool = true;
+
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&[])
+    }
 }

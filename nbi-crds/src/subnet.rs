@@ -1,12 +1,14 @@
 //! Subnet: the addresses of an L2Service.
 
 use eno_schemas::Ipam;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use strum::Display;
 
+use crate::crds::{Described, with_status};
 use crate::{Callbacks, schema};
 
 /// The addresses of an L2Service, and what a pod is told with them.
@@ -86,6 +88,14 @@ pub struct SubnetSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for Subnet {
+    const IS_OF_NFVOS: bool = true;
+
+    fn definition() -> CustomResourceDefinition {
+        with_status::<Self>(&[])
+    }
 }
 
 /// A range of addresses, both ends included.

@@ -1,7 +1,4 @@
-//! What the API server accepts and refuses, whether `deploy/` knows every kind, and whether committed files are current. One binary, to link the
-//! dependencies once.
+//! What the API server accepts and refuses. One binary, to link the dependencies once.
 
 mod apiserver;
-mod deploy;
-mod stale;
 mod types;

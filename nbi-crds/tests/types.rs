@@ -1,48 +1,27 @@
 //! The Rust types read every object that the API server accepts, and write it back unchanged except for
 //! defaults.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use eno_nbi_crds::{
-    BridgeSpec, ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
-    L2ServiceAttachmentSpec, L2ServiceSpec, NodePoolSpec, Phase, PhysicalNetworkSpec, PodConfigSpec,
-    PodNetworkConfigSpec, PortPeer, RouteSpec, Status, SubnetSpec, crds,
+    Definition, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2ServiceAttachmentSpec, Phase, PortPeer,
+    Status, kinds,
 };
+use serde_json::json;
 
 use crate::apiserver::{accepted, refused};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
 
-/// The kinds that people apply. Only the engine writes PodNetworks, which have no spec.
-pub fn applied_kinds() -> Vec<CustomResourceDefinition> {
-    crds().into_iter().filter(|crd| crd.spec.names.kind != "PodNetwork").collect()
-}
-
-fn round_trip<T: Serialize + DeserializeOwned>(spec: Value) -> Value {
-    let read: T = serde_json::from_value(spec).expect("a spec that the API server takes");
-    serde_json::to_value(read).expect("JSON")
+/// The kinds that people apply.
+pub fn applied_kinds() -> impl Iterator<Item = Definition> {
+    kinds().into_iter().filter(|kind| kind.is_applied)
 }
 
 #[test]
 fn types_deserialize_accepted_objects() {
+    let kinds: BTreeMap<_, _> =
+        applied_kinds().map(|kind| (kind.crd.spec.names.kind, kind.round_trip)).collect();
     for (kind, spec) in accepted() {
-        let round_trip = match kind.as_str() {
-            "ConnectionPoint" => round_trip::<ConnectionPointSpec>,
-            "FabricDevice" => round_trip::<FabricDeviceSpec>,
-            "L2BridgeDomain" => round_trip::<L2BridgeDomainSpec>,
-            "L2Service" => round_trip::<L2ServiceSpec>,
-            "L2ServiceAttachment" => round_trip::<L2ServiceAttachmentSpec>,
-            "NodePool" => round_trip::<NodePoolSpec>,
-            "PhysicalNetwork" => round_trip::<PhysicalNetworkSpec>,
-            "Route" => round_trip::<RouteSpec>,
-            "Subnet" => round_trip::<SubnetSpec>,
-            "Bridge" => round_trip::<BridgeSpec>,
-            "PodConfig" => round_trip::<PodConfigSpec>,
-            "PodNetworkConfig" => round_trip::<PodNetworkConfigSpec>,
-            other => panic!("{other} has no type here"),
-        };
-        let written = round_trip(spec.clone());
+        let written = kinds[&kind](spec.clone()).expect("a spec that the API server takes");
         for (field, value) in spec.as_object().expect("an object") {
             let empty = value.as_array().is_some_and(Vec::is_empty);
             assert!(empty || written.get(field) == Some(value), "{kind}: {field} of {spec} became {written}");
@@ -52,7 +31,7 @@ fn types_deserialize_accepted_objects() {
 
 #[test]
 fn every_kind_has_accepted_and_refused_specs() {
-    let kinds: BTreeSet<String> = applied_kinds().into_iter().map(|crd| crd.spec.names.kind).collect();
+    let kinds: BTreeSet<String> = applied_kinds().map(|kind| kind.crd.spec.names.kind).collect();
     let accepted: BTreeSet<String> = accepted().into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(accepted, kinds);
     assert_eq!(refused().into_keys().collect::<BTreeSet<_>>(), kinds);
@@ -77,7 +56,7 @@ fn status_patch_contains_only_set_fields() {
 
 #[test]
 fn each_kind_has_only_its_own_status_fields() {
-    for crd in applied_kinds() {
+    for Definition { crd, .. } in applied_kinds() {
         let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("JSON");
         let fields = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
         assert!(fields.get("phase").is_some() && fields.get("realized").is_some(), "{}", crd.spec.names.kind);

@@ -1,18 +1,18 @@
 //! The facts about each part of ENO that runs in a cluster, for all lists of parts. A part has them in the file
 //! `part.toml` of its folder: see [`Part`]. A driver that somebody else makes needs none.
 //!
-//! The tests compare the manifests of `deploy/` with these facts.
+//! `make crds` writes what `deploy/` has of drivers from these facts.
 
 mod part;
 mod table {
     use super::part::Rights::{Devices, Own};
     use super::part::WorkloadKind::{DaemonSet, Deployment, StatefulSet};
-    use super::part::{Account, Part, Program, Workload};
+    use super::part::{Account, Part, Program, Resources, Workload};
 
     include!(concat!(env!("OUT_DIR"), "/parts.rs"));
 }
 
-pub use part::{Account, Part, Program, Rights, Workload, WorkloadKind};
+pub use part::{Account, Part, Program, Resources, Rights, Workload, WorkloadKind};
 pub use table::*;
 
 /// The workloads of an installation, in the order in which people read of them.

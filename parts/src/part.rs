@@ -19,6 +19,8 @@ pub struct Part {
     pub sandbox: bool,
     /// What it may do on the API server; `None`: nothing.
     pub rights: Option<Rights>,
+    /// What its containers may use, where `make crds` writes the workload.
+    pub resources: Option<Resources>,
     /// The service account of its pods.
     pub account: Account,
     /// The program, which is in the image; `None`: it has an image of its own.
@@ -35,6 +37,18 @@ pub enum Rights {
     Devices,
     /// Its role is like no other.
     Own,
+}
+
+/// Requests and limits of a container, as manifests have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resources {
+    /// The request, such as `50m`.
+    pub cpu: &'static str,
+    /// The request, such as `64Mi`.
+    pub memory: &'static str,
+    /// The limit, such as `256Mi`.
+    pub memory_limit: &'static str,
 }
 
 /// A service account.

@@ -1,10 +1,12 @@
 //! Bridge: a bridge of pods (`podnetwork.opdev.io`).
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_config_status};
 use crate::{Callbacks, schema};
 
 /// What a bridge that links of its namespace name as their master is like.
@@ -40,4 +42,10 @@ pub struct BridgeSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for Bridge {
+    fn definition() -> CustomResourceDefinition {
+        with_config_status::<Self>(&["readyInputs", "bridgeConfigs", "leftOut"])
+    }
 }

@@ -1,10 +1,12 @@
 //! PodConfig: interfaces for running pods (`podconfig.opdev.io`).
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_config_status};
 use crate::{Callbacks, schema};
 
 use super::LinkFields;
@@ -39,6 +41,12 @@ pub struct PodConfigSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for PodConfig {
+    fn definition() -> CustomResourceDefinition {
+        with_config_status::<Self>(&["podConfigurations", "addresses", "leftOut", "links", "pods"])
+    }
 }
 
 /// A Deployment to see what a PodConfig does.

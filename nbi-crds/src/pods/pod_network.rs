@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, status_only};
 use crate::schema;
 
 /// Nothing is asked for by a PodNetwork: the engine writes it, for people to read.
@@ -25,6 +27,14 @@ use crate::schema;
     printcolumn(name = "Addresses", type_ = "string", json_path = ".status.addresses")
 )]
 pub struct PodNetworkSpec {}
+
+impl Described for PodNetwork {
+    const IS_APPLIED: bool = false;
+
+    fn definition() -> CustomResourceDefinition {
+        status_only::<Self>()
+    }
+}
 
 /// What a pod was given.
 #[skip_serializing_none]

@@ -1,10 +1,12 @@
 //! PodNetworkConfig: interfaces for running pods (`podnetwork.opdev.io`).
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::crds::{Described, with_config_status};
 use crate::{Callbacks, schema};
 
 use super::LinkFields;
@@ -43,6 +45,12 @@ pub struct PodNetworkConfigSpec {
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
+}
+
+impl Described for PodNetworkConfig {
+    fn definition() -> CustomResourceDefinition {
+        with_config_status::<Self>(&["PodNetworkConfigs", "addresses", "leftOut", "links", "pods"])
+    }
 }
 
 /// An interface of each pod.

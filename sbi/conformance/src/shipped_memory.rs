@@ -27,20 +27,15 @@ pub struct ShippedMemory {
     child: Child,
 }
 
-/// The memory limit of a program's container in bytes, from `deploy/<manifest>`.
-fn limit(manifest: &str) -> u64 {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(manifest);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let limits = text.split_once("limits:").expect("limits").1;
-    let memory = limits.split_once("memory:").expect("a limit of memory").1;
-    let mebibytes = memory.lines().next().unwrap_or_default().trim().strip_suffix("Mi").expect("MiB");
-    mebibytes.parse::<u64>().expect("a number") << 20
+/// The limit of a driver's container in bytes.
+fn limit(driver: &str) -> u64 {
+    let part = eno_parts::ALL.into_iter().find(|part| part.driver == Some(driver)).expect("a driver of ENO");
+    let limit = part.resources.expect("resources").memory_limit;
+    limit.strip_suffix("Mi").expect("MiB").parse::<u64>().expect("a number") << 20
 }
 
 impl ShippedMemory {
-    /// Starts a program with the limit of the first container of `deploy/<manifest>`.
-    pub fn start(manifest: &str, command: &Command) -> Self {
-        let limit = limit(manifest);
+    fn start(limit: u64, command: &Command) -> Self {
         let (root, files) = *HIERARCHIES
             .iter()
             .find(|(root, files)| {
@@ -62,12 +57,12 @@ impl ShippedMemory {
         Self { folder, files, limit, child }
     }
 
-    /// Starts the program of the driver `name` on NATS. `secrets`: its credentials, if it has any.
+    /// Starts the program of the driver `name` on NATS, with the memory of its container. `secrets`: its credentials, if it has any.
     pub fn driver(name: &str, program: &str, server: &NatsServer, secrets: Option<&Path>) -> Self {
         let mut command = Command::new(program);
         command.args(["--instance", &format!("{name}1"), "--nats-url", &server.url()]);
         command.args(secrets.into_iter().flat_map(|secrets| [Path::new("--credentials-dir"), secrets]));
-        Self::start(&format!("manager/driver-{name}.yaml"), &command)
+        Self::start(limit(name), &command)
     }
 
     /// Prints the highest usage so far, with cached files.

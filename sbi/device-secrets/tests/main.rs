@@ -14,12 +14,7 @@ use kube::discovery::oneshot::pinned_kind;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-const FILES: [&str; 4] = [
-    "namespace.yaml",
-    "rbac/driver-netconf.yaml",
-    "rbac/driver-neutron.yaml",
-    "crds/eno.k8s.io_fabricdevices.yaml",
-];
+const FILES: [&str; 3] = ["namespace.yaml", "rbac/drivers.yaml", "crds/eno.k8s.io_fabricdevices.yaml"];
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 const KEYSTONE: &str = "https://keystone.example.com:5000/v3";
 

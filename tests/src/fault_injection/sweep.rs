@@ -8,7 +8,7 @@ use super::injection::{Injection, InjectionSite};
 use super::run::{FaultInjectionTest, Reference};
 use super::write_counter::Fault;
 
-/// The environment variable that selects all points.
+/// The environment variable that selects all points if it is 1, or else this number of runs.
 const ALL: &str = "ENO_CRASH_ALL";
 /// The environment variable that selects the points whose description contains its value.
 const ONLY: &str = "ENO_CRASH_ONLY";
@@ -30,11 +30,11 @@ pub enum Extent {
 impl Extent {
     /// The selection of the environment; by default a slice of `runs`.
     pub fn from_env(runs: usize) -> Self {
-        let all = std::env::var_os(ALL).is_some_and(|value| value == "1");
+        let given = std::env::var(ALL).ok().and_then(|value| value.parse().ok());
         match std::env::var(ONLY) {
             Ok(only) => Self::Only(only),
-            Err(_) if all => Self::All,
-            Err(_) => Self::Slice(runs),
+            Err(_) if given == Some(1) => Self::All,
+            Err(_) => Self::Slice(given.unwrap_or(runs)),
         }
     }
 }

@@ -3,14 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use eno_nbi_crds::finalizer;
+use eno_nbi_crds::{finalizer, kinds};
 use serde_json::Value;
 
-use crate::types::applied_kinds;
-
-/// The kinds that are not an NFVO's: the infrastructure below networks, and what running pods have beside them.
-const NOT_OF_NFVOS: &str = "Bridge ConnectionPoint FabricDevice L2BridgeDomain NodePool PhysicalNetwork PodConfig \
-                            PodNetworkConfig";
 /// The files with roles and policies.
 const FILES: &str =
     "rbac/engine rbac/users rbac/pods rbac-install/installer policy/engine admission/finalizer";
@@ -24,7 +19,7 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 fn entries() -> BTreeSet<String> {
     let mut entries = BTreeSet::new();
     for file in FILES.split(' ') {
-        let path = format!("{}/../deploy/{file}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../{file}.yaml", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(path).expect("a file");
         for document in serde_saphyr::from_multiple::<Value>(&text).expect("YAML") {
             let is_viewed =
@@ -52,10 +47,10 @@ fn roles_and_policies_know_every_kind() {
     const WRITE: &str = "get list watch create update patch delete deletecollection";
     let entries = entries();
     let mut missing = Vec::new();
-    for crd in applied_kinds() {
-        let (group, plural, kind) = (&crd.spec.group, &crd.spec.names.plural, &crd.spec.names.kind);
+    for kind in kinds().into_iter().filter(|kind| kind.is_applied) {
+        let (crd, is_of_nfvos) = (kind.crd, kind.is_of_nfvos);
+        let (group, plural) = (&crd.spec.group, &crd.spec.names.plural);
         let (resource, status) = (format!("{group}/{plural}"), format!("{group}/{plural}/status"));
-        let is_of_nfvos = !NOT_OF_NFVOS.split(' ').any(|other| other == kind);
         for (name, verbs, resource, is_wanted) in [
             ("eno-engine", "get list watch patch", &resource, true),
             ("eno-engine", "patch", &status, true),

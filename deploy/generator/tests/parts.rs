@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use eno_parts::{Part, Rights, Workload, WorkloadKind};
+use eno_parts::{Part, Workload, WorkloadKind};
 use serde_json::{Value, json};
 
 /// The text of a file of `deploy/`.
 fn text(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -82,93 +82,23 @@ fn deployments_fit_the_facts() {
 }
 
 #[test]
-fn deployments_have_two_replicas_and_a_disruption_budget() {
-    let manager = objects(&["manager"]);
-    let budgets = manager.iter().filter(|object| object["kind"] == "PodDisruptionBudget");
-    assert_eq!(budgets.count(), deployed().count());
-    for (_, Workload { name, .. }) in deployed() {
-        let deployment = find(&manager, "manager", "Deployment", name);
-        let own = json!({"matchLabels": {"app.kubernetes.io/name": name}});
-        let spec = &deployment["spec"];
-        assert_eq!((&spec["replicas"], &spec["selector"]), (&json!(2), &own), "{name}");
-        let spread = pod(deployment)["topologySpreadConstraints"].as_array().expect(name);
-        let keys: Vec<_> = spread.iter().map(|one| &one["topologyKey"]).collect();
-        assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{name}");
-        for one in spread {
-            // A cluster with a single node runs both replicas on it.
-            assert_eq!((&one["labelSelector"], &one["whenUnsatisfiable"]), (&own, &json!("ScheduleAnyway")));
-        }
-        // `maxUnavailable` lets a Deployment with a single replica be drained.
-        let budget = find(&manager, "manager/disruption.yaml", "PodDisruptionBudget", name);
-        assert_eq!(budget["spec"], json!({"maxUnavailable": 1, "selector": own}), "{name}");
-    }
-}
-
-#[test]
 fn accounts_have_the_rights_of_the_facts() {
-    let (access, installer) = (objects(&["rbac", "agent"]), objects(&["rbac-install"]));
+    let access = objects(&["rbac", "agent"]);
     for part in eno_parts::ALL.into_iter().filter(|part| part.account.name != "default") {
         let name = part.account.name;
         let account = find(&access, "rbac", "ServiceAccount", name);
         assert_eq!(account["metadata"]["namespace"], part.account.namespace, "{name}");
         let has_token = account["automountServiceAccountToken"] != false;
         assert_eq!(has_token, part.rights.is_some(), "{name}: automountServiceAccountToken");
-        if part.rights == Some(Rights::Devices) {
-            for (kind, rule) in [
-                ("Role", json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}])),
-                (
-                    "ClusterRole",
-                    json!([{"apiGroups": ["eno.k8s.io"], "resources": ["fabricdevices"], "verbs": ["get"]}]),
-                ),
-            ] {
-                let role = find(&access, "rbac", kind, name);
-                assert_eq!(role["rules"], rule, "{kind} {name}");
-            }
-        }
-    }
-    let mut rules = installer[0]["rules"].as_array().expect("rules").iter();
-    for (kind, resource) in [("ClusterRole", "clusterroles"), ("Role", "roles")] {
-        let of_kind = access.iter().filter(|object| object["kind"] == kind);
-        let names: BTreeSet<_> = of_kind.filter_map(|role| role["metadata"]["name"].as_str()).collect();
-        let rule = rules.find(|rule| {
-            rule["resources"] == json!([resource]) && rule["verbs"] == json!(["escalate", "bind"])
-        });
-        let permitted = rule.expect("a rule")["resourceNames"].as_array().expect("names");
-        let permitted = permitted.iter().filter_map(Value::as_str).collect();
-        assert_eq!(
-            names, permitted,
-            "rbac/ on the left, {resource} of rbac-install/installer.yaml on the right"
-        );
-    }
-}
-
-#[test]
-fn nats_servers_know_the_key_of_each_part() {
-    let nats = objects(&["nats"]);
-    let servers = find(&nats, "nats", "StatefulSet", "eno-nats");
-    let variables = pod(servers)["containers"][0]["env"].as_array().expect("variables");
-    for part in eno_parts::nats_users() {
-        let key = json!({"name": "eno-nats", "key": format!("{}.pub", part.name)});
-        let variable =
-            json!({"name": eno_parts::nats_variable(part.name), "valueFrom": {"secretKeyRef": key}});
-        assert!(variables.contains(&variable), "nats/nats.yaml has no variable {variable}");
     }
 }
 
 #[test]
 fn each_part_is_monitored() {
     let services = of_yaml(&text("monitoring/services.yaml"));
-    let rules = text("monitoring/rules.yaml");
     for workload in eno_parts::workloads().filter(|one| one.kind != WorkloadKind::StatefulSet) {
         let service = find(&services, "monitoring/services.yaml", "Service", workload.name);
         assert_eq!(service["metadata"]["namespace"], workload.namespace, "{}", workload.name);
         assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": workload.name}));
-    }
-    for driver in deployed().filter_map(|(part, _)| part.driver) {
-        let always_there = format!("label_replace(vector(0), \"driver\", \"{driver}\", \"\", \"\")");
-        assert!(
-            rules.contains(&always_there),
-            "EnoDriverMissing of monitoring/rules.yaml lacks {always_there}"
-        );
     }
 }
