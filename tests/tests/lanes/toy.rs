@@ -59,7 +59,7 @@ const FINDINGS: [(&str, &str, &str); 10] = [
     ("nbi-crds/src/lib.rs", "test -p eno-nbi-crds --test tests every_kind", "Toy"),
     ("engine/core/src/kinds/toy.rs", "build -p eno-core", "kinds/toy.rs"),
     ("engine/core/src/kinds/mod.rs", "build -p eno-engine", "`Toy`"),
-    ("engine/runtime/src/watch/ingest/mod.rs", "build -p eno-engine", "`Kind::Toy` not covered"),
+    ("engine/runtime/src/watch/ingest/mod.rs", "build -p eno-engine", "Kind::Toy` not covered"),
     ("nbi-crds/tests/apiserver/accepted.yaml", "test -p eno-nbi-crds --test tests every_kind", "Toy"),
     ("nbi-crds/tests/apiserver/refused.yaml", "test -p eno-nbi-crds --test tests every_kind", "Toy"),
     ("drivers/toy/Cargo.toml", "build -p eno-parts", "drivers/toy/Cargo.toml"),
@@ -182,7 +182,9 @@ fn kubectl(program: &Path, tree: &Tree, arguments: &[&str], input: &str) {
 async fn kind_and_driver_cost_ten_files_and_each_is_named_when_it_is_missing() {
     let program = Parts::from_env().expect("the parts").get(Part::Kubectl).await.expect("kubectl");
     let tree = Tree::copy();
-    FINDINGS.iter().for_each(|(file, ..)| tree.add(file));
+    for (file, ..) in FINDINGS {
+        tree.add(file);
+    }
     assert!(FINDINGS.len() <= 10);
 
     for step in ["run -q -p eno-deploy", "build --workspace"] {
