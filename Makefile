@@ -7,7 +7,7 @@
 # make chart  the Helm chart: target/eno-VERSION.tgz
 # make reproducible  builds the images of the last commit twice, in two folders, and compares their bytes
 # make console  the files of the pages of `eno ui`, which `eno` carries: console/dist
-# make crds   writes deploy/crds, deploy/gitops, deploy/rendered, schemas/v1 and the references of kinds and commands from the types
+# make crds   writes what deploy/ has of kinds and parts, deploy/rendered, schemas/v1 and the references of kinds and commands
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash

@@ -64,7 +64,7 @@ const FINDINGS: [(&str, &str, &str); 10] = [
     ("nbi-crds/tests/apiserver/refused.yaml", "test -p eno-nbi-crds --test tests every_kind", "Toy"),
     ("drivers/toy/Cargo.toml", "build -p eno-parts", "drivers/toy/Cargo.toml"),
     ("drivers/toy/part.toml", "build -p eno-parts", "drivers/toy/part.toml"),
-    ("drivers/toy/src/main.rs", "build -p eno-driver-toy", "eno-driver-toy"),
+    ("drivers/toy/src/main.rs", "build -p eno-driver-toy", "src/main.rs"),
 ];
 
 /// A copy of the tree.
