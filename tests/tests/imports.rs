@@ -10,18 +10,19 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
     ("eno-program", &[]),
     ("eno-parts", &[]),
     ("eno-image", &["eno-parts"]),
+    ("eno-deploy", &["eno-nbi-crds", "eno-parts"]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
     ("eno-fabric-driver", &["eno-schemas", "eno-sbi"]),
     ("eno-http-client", &[]),
-    ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
+    ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane", "eno-parts"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
     ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi", "eno-http-client"]),
     ("eno-simulator", &[]),
