@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-const FOLDERS: [(&str, &str); 9] = [
+const FOLDERS: [(&str, &str); 11] = [
     ("NAMESPACE", "deploy/namespace.yaml"),
     ("CRDS", "deploy/crds"),
     ("NAD_CRD", "deploy/nad-crd"),
     ("RBAC", "deploy/rbac"),
     ("POLICY", "deploy/policy"),
     ("AGENT", "deploy/agent"),
+    ("ENGINE", "deploy/manager/engine.yaml"),
+    ("NATS", "deploy/nats/nats.yaml"),
     ("ADMISSION", "deploy/admission"),
     ("DEMO", "examples/demo"),
     ("DEMO_PODS", "examples/pods"),

@@ -14,3 +14,8 @@ mod ui;
 pub mod yaml;
 
 pub use inspect::forward;
+
+/// Commands that NATS stores.
+pub mod messages {
+    pub use eno_engine::trace::{Messages, command};
+}

@@ -1,4 +1,4 @@
-//! Reads an engine's pending work from its metrics.
+//! Reads the metrics of the engine and of drivers: pending work, and bytes sent.
 
 /// Gauges of pending work.
 const PENDING_WORK: [&str; 4] = [
@@ -17,6 +17,10 @@ pub(crate) fn value(metrics: &str, name: &str) -> Option<f64> {
 /// Seconds from the start of leading until everything was computed and published; 0: not yet. Before that, the other
 /// gauges are 0 and mean nothing.
 pub(crate) const CAUGHT_UP: &str = "eno_engine_catch_up_seconds";
+
+/// The bytes that a process sent to NATS: the engine's and the drivers' metric.
+pub(crate) const SENT_BYTES: [&str; 2] =
+    ["eno_engine_nats_sent_bytes_total", "eno_driver_nats_sent_bytes_total"];
 
 /// A description of the pending work; `None`: there is none.
 pub(crate) fn pending_work(metrics: &str) -> Option<String> {

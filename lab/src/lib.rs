@@ -6,6 +6,7 @@ pub mod commands;
 pub mod demo;
 mod engine_metrics;
 pub mod manifests;
+pub mod nats;
 mod networks;
 pub mod receiver;
 pub mod sandbox;

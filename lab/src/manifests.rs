@@ -1,5 +1,6 @@
 //! The manifests embedded in the program.
 
+use eno_parts::Part;
 use kube::api::DynamicObject;
 
 mod embedded {
@@ -59,6 +60,20 @@ pub fn agent() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::AGENT)
 }
 
+/// The memory limit of the container of the engine's or NATS' workload, in MiB; `None`: the manifests have none.
+pub fn memory_limit_mib(part: &Part) -> Result<Option<u64>, ManifestError> {
+    let Some(workload) = &part.workload else { return Ok(None) };
+    let objects = read(embedded::ENGINE.iter().chain(embedded::NATS))?;
+    let found = objects.iter().find(|object| {
+        let kind = object.types.as_ref().map(|types| types.kind.as_str());
+        kind == Some(workload.kind.as_str()) && object.metadata.name.as_deref() == Some(workload.name)
+    });
+    let limit = found.and_then(|object| {
+        object.data.pointer("/spec/template/spec/containers/0/resources/limits/memory")?.as_str()
+    });
+    Ok(limit.and_then(|limit| limit.strip_suffix("Mi")?.parse().ok()))
+}
+
 /// The admission policy and its binding.
 pub fn admission() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::ADMISSION)
@@ -87,6 +102,15 @@ fn read<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Result<Vec<DynamicObje
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engine_and_nats_have_a_memory_limit() {
+        for part in [eno_parts::ENGINE, eno_parts::NATS] {
+            let limit = memory_limit_mib(part).expect("valid manifests");
+            assert!(limit.is_some_and(|limit| limit >= 64), "{}: {limit:?}", part.name);
+        }
+        assert_eq!(memory_limit_mib(eno_parts::CRI_RESOLVER).expect("valid manifests"), None);
+    }
 
     #[test]
     fn every_embedded_manifest_has_kind_and_name() {

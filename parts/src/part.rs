@@ -14,6 +14,9 @@ pub struct Part {
     /// Whether it logs in to NATS with a key of its own, which `eno install` makes and `eno rotate` exchanges.
     #[serde(default)]
     pub nats_key: bool,
+    /// Whether it reads commands in parts, as a driver of switches does.
+    #[serde(default)]
+    pub parts: bool,
     /// Whether a sandbox without pods runs it as a process.
     #[serde(default)]
     pub sandbox: bool,

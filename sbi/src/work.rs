@@ -13,6 +13,9 @@ use crate::target_ownership::TargetOwnership;
 /// The capability of drivers that can hold a change. Other drivers get no transactions.
 pub const HOLD: &str = "hold";
 
+/// The capability of drivers that read commands in parts. Other drivers get whole commands.
+pub const PARTS: &str = "parts";
+
 /// The latest command of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LatestCommand {

@@ -1,7 +1,8 @@
 //! Encoding and decoding of messages, with schema validation.
 //!
 //! Processes of different versions exchange messages during an upgrade. Unknown fields are ignored, and a
-//! message of another major version (`schemaVersion`; absent: 1) is refused.
+//! message of another major version (`schemaVersion`; absent: 1) is refused. Within a version, fields are only added,
+//! and readers may ignore them.
 
 use std::sync::LazyLock;
 
@@ -13,10 +14,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Preview, Report, Transition,
+    CallbackAnswer, CallbackRequest, Command, CommandMessage, DeadLetter, Delivery, DriverHello, Head, Part,
+    Preview, Report, Transition,
 };
 
-/// The supported major version. Within it, fields are only added, and readers may ignore them.
+/// The major version of messages that do not say theirs.
 const VERSION: u64 = 1;
 
 /// Why a message was not encoded or decoded. A retry does not help: the sender has to send a valid one.
@@ -32,13 +34,15 @@ pub enum MessageError {
     },
     /// The message has an unsupported major version. It stays in its stream for a program that supports it.
     #[error(
-        "{message} message is of version {found}, and this program reads version {VERSION}: upgrade the older side"
+        "{message} message is of version {found}, and this program reads version {read}: upgrade the older side"
     )]
     Version {
         /// The kind of message.
         message: &'static str,
         /// The message's version.
         found: Value,
+        /// The latest version that this program reads.
+        read: u64,
     },
     /// The JSON breaks the schema or a rule of its type.
     #[error("{message} message breaks its schema at {path}: {reason}")]
@@ -56,14 +60,17 @@ pub enum MessageError {
 pub trait Message: Serialize + DeserializeOwned + JsonSchema {
     /// The schema's file name without `.json`.
     const NAME: &'static str;
+    /// The major version.
+    const VERSION: u64 = VERSION;
     /// The compiled schema.
     fn validator() -> &'static Validator;
 }
 
 macro_rules! message {
-    ($type:ty, $name:literal) => {
+    ($type:ty, $name:literal $(, $version:expr)?) => {
         impl Message for $type {
             const NAME: &'static str = $name;
+            $(const VERSION: u64 = $version;)?
             fn validator() -> &'static Validator {
                 static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| compile::<$type>());
                 &VALIDATOR
@@ -73,6 +80,8 @@ macro_rules! message {
 }
 
 message!(Command, "command");
+message!(Head, "head", Head::FORMAT);
+message!(Part, "part");
 message!(Report, "result");
 message!(Transition, "transition");
 message!(DriverHello, "driver");
@@ -104,10 +113,31 @@ pub fn encode<T: Message>(message: &T) -> Result<Vec<u8>, MessageError> {
 
 /// Decodes a message.
 pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, MessageError> {
-    let value: Value =
-        serde_json::from_slice(bytes).map_err(|source| MessageError::Json { message: T::NAME, source })?;
-    if let Some(found) = value.get("schemaVersion").filter(|found| found.as_u64() != Some(VERSION)) {
-        return Err(MessageError::Version { message: T::NAME, found: found.clone() });
+    from_value(parse::<T>(bytes)?)
+}
+
+/// Decodes a message on the subject of a target's commands.
+pub fn decode_command(bytes: &[u8]) -> Result<CommandMessage, MessageError> {
+    let value = parse::<Command>(bytes)?;
+    if version(&value) == Some(VERSION) {
+        return from_value(value).map(Box::new).map(CommandMessage::Whole);
+    }
+    from_value(value).map(CommandMessage::Head)
+}
+
+fn parse<T: Message>(bytes: &[u8]) -> Result<Value, MessageError> {
+    serde_json::from_slice(bytes).map_err(|source| MessageError::Json { message: T::NAME, source })
+}
+
+/// `None`: it is no number.
+fn version(value: &Value) -> Option<u64> {
+    value.get("schemaVersion").map_or(Some(VERSION), Value::as_u64)
+}
+
+fn from_value<T: Message>(value: Value) -> Result<T, MessageError> {
+    if version(&value) != Some(T::VERSION) {
+        let found = value.get("schemaVersion").cloned().unwrap_or(VERSION.into());
+        return Err(MessageError::Version { message: T::NAME, found, read: T::VERSION });
     }
     check::<T>(&value)?;
     T::deserialize(value).map_err(|error| MessageError::Schema {

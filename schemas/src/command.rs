@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use sha2::{Digest, Sha256};
 
-use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind};
+use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind, Tree};
 
 /// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
 #[skip_serializing_none]
@@ -71,9 +71,12 @@ pub enum Desired {
 }
 
 impl Desired {
-    /// SHA-256 over the JSON form, the first 16 bytes in hexadecimal. Equal states have equal hashes in every
-    /// process.
+    /// Of a switch the hash of the root part of its [`Tree`]. Otherwise SHA-256 over the JSON form, the first 16 bytes
+    /// in hexadecimal. Equal states have equal hashes in every process of a version.
     pub fn hash(&self) -> String {
+        if let Self::Fabric(desired) = self {
+            return Tree::of(desired).root().to_string();
+        }
         let json = serde_json::to_vec(self).unwrap_or_default();
         Sha256::digest(json)
             .iter()

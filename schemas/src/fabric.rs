@@ -1,10 +1,12 @@
 //! The desired state of one switch.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{self, BTreeMap};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::{iter, slice};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -27,7 +29,7 @@ pub struct FabricDesired {
     /// How the device is reached.
     pub device: Device,
     /// The VLANs that are to exist, ascending by `vid`, each once.
-    pub vlans: Vec<FabricVlan>,
+    pub vlans: FabricVlans,
     /// All listed ports, ascending by `name`, each once; also those that carry nothing.
     pub ports: Vec<FabricPort>,
 }
@@ -156,6 +158,186 @@ impl JsonSchema for FabricVlan {
             "pattern": "^[0-9]{1,4}( [^ ]+)*$",
             "description": "A VLAN identifier, and the objects that want it, as <kind>/[<namespace>/]<name>, ascending."
         })
+    }
+}
+
+/// VLANs, ascending by VID, each once. On the wire a list.
+///
+/// It has a block for each 16 VIDs of which one is there, and the key of a block is VID >> 4. Clones share the blocks, so
+/// a clone, and a comparison with a clone, cost little.
+#[derive(Clone, Default, Eq)]
+pub struct FabricVlans(BTreeMap<u8, Arc<[FabricVlan]>>);
+
+impl FabricVlans {
+    /// No VLANs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The VLANs, ascending.
+    pub fn iter(&self) -> <&Self as IntoIterator>::IntoIter {
+        self.into_iter()
+    }
+
+    /// The VLAN with this VID.
+    pub fn get(&self, vid: VlanId) -> Option<&FabricVlan> {
+        let block = self.0.get(&vid.block())?;
+        Some(&block[block.binary_search_by_key(&vid, |vlan| vlan.vid).ok()?])
+    }
+
+    /// All VIDs.
+    pub fn vids(&self) -> VlanSet {
+        self.iter().map(|vlan| vlan.vid).collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.values().map(|block| block.len()).sum()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Leaves out the VLANs for which `keep` is false. A block without such a VLAN stays shared.
+    pub fn retain(&mut self, mut keep: impl FnMut(&FabricVlan) -> bool) {
+        self.0.retain(|_, block| {
+            let kept: Vec<bool> = block.iter().map(&mut keep).collect();
+            if kept.contains(&false) {
+                let left = block.iter().zip(kept).filter(|(_, keep)| *keep);
+                *block = left.map(|(vlan, _)| vlan.clone()).collect();
+            }
+            !block.is_empty()
+        });
+    }
+
+    /// The block with this key, never an empty one.
+    pub fn block(&self, key: u8) -> Option<&Arc<[FabricVlan]>> {
+        self.0.get(&key)
+    }
+
+    /// Replaces the block with this key; `None`, or an empty one, takes it out. VLANs of other blocks are left out, and
+    /// of several with the same VID all but the last.
+    pub fn set_block(&mut self, key: u8, vlans: impl Into<Option<Arc<[FabricVlan]>>>) {
+        let vlans: Option<Arc<[FabricVlan]>> = vlans.into();
+        let is_block = |vlans: &[FabricVlan]| {
+            vlans.iter().all(|vlan| vlan.vid.block() == key) && vlans.is_sorted_by(|a, b| a.vid < b.vid)
+        };
+        let vlans = match vlans {
+            Some(vlans) if !is_block(&vlans) => {
+                let all: Self = vlans.iter().filter(|vlan| vlan.vid.block() == key).cloned().collect();
+                all.block(key).cloned()
+            }
+            vlans => vlans.filter(|vlans| !vlans.is_empty()),
+        };
+        match vlans {
+            Some(vlans) => self.0.insert(key, vlans),
+            None => self.0.remove(&key),
+        };
+    }
+
+    /// The VIDs of VLANs that are only in one of both, or that have other owners. A shared block costs nothing.
+    pub fn changed_since(&self, before: &Self) -> VlanSet {
+        let mut changed = VlanSet::EMPTY;
+        for (key, block) in &self.0 {
+            let former = before.0.get(key);
+            if former.is_some_and(|former| Arc::ptr_eq(former, block)) {
+                continue;
+            }
+            let former = former.map_or(&[][..], |former| former);
+            let only = |some: &[FabricVlan], others: &[FabricVlan]| -> Vec<VlanId> {
+                some.iter().filter(|vlan| !others.contains(vlan)).map(|vlan| vlan.vid).collect()
+            };
+            changed.extend(only(block, former));
+            changed.extend(only(former, block));
+        }
+        let gone = before.0.iter().filter(|(key, _)| !self.0.contains_key(key));
+        changed.extend(gone.flat_map(|(_, block)| block.iter().map(|vlan| vlan.vid)));
+        changed
+    }
+}
+
+impl PartialEq for FabricVlans {
+    fn eq(&self, other: &Self) -> bool {
+        let mut blocks = self.0.iter().zip(&other.0);
+        self.0.len() == other.0.len()
+            && blocks.all(|((key, block), (other_key, other))| {
+                key == other_key && (Arc::ptr_eq(block, other) || block == other)
+            })
+    }
+}
+
+impl fmt::Debug for FabricVlans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a FabricVlans {
+    type Item = &'a FabricVlan;
+    type IntoIter = iter::FlatMap<
+        btree_map::Values<'a, u8, Arc<[FabricVlan]>>,
+        slice::Iter<'a, FabricVlan>,
+        fn(&'a Arc<[FabricVlan]>) -> slice::Iter<'a, FabricVlan>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.values().flat_map(|block| block.iter())
+    }
+}
+
+/// In any order. Of several with the same VID the last counts.
+impl FromIterator<FabricVlan> for FabricVlans {
+    fn from_iter<I: IntoIterator<Item = FabricVlan>>(vlans: I) -> Self {
+        let mut all = Self::new();
+        all.extend(vlans);
+        all
+    }
+}
+
+/// Of several with the same VID the last counts.
+impl Extend<FabricVlan> for FabricVlans {
+    fn extend<I: IntoIterator<Item = FabricVlan>>(&mut self, vlans: I) {
+        let mut blocks: BTreeMap<u8, BTreeMap<VlanId, FabricVlan>> = BTreeMap::new();
+        for vlan in vlans {
+            blocks.entry(vlan.vid.block()).or_default().insert(vlan.vid, vlan);
+        }
+        for (key, mut block) in blocks {
+            for vlan in self.0.get(&key).into_iter().flat_map(|block| block.iter()) {
+                block.entry(vlan.vid).or_insert_with(|| vlan.clone());
+            }
+            self.0.insert(key, block.into_values().collect());
+        }
+    }
+}
+
+impl Serialize for FabricVlans {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FabricVlans {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let vlans = Vec::<FabricVlan>::deserialize(deserializer)?;
+        if let Some([_, late]) = vlans.array_windows().find(|[a, b]| a.vid >= b.vid) {
+            let error = format!("VLAN {} is not above the VLAN before it in the list", late.vid);
+            return Err(serde::de::Error::custom(error));
+        }
+        Ok(vlans.into_iter().collect())
+    }
+}
+
+impl JsonSchema for FabricVlans {
+    fn schema_name() -> Cow<'static, str> {
+        Vec::<FabricVlan>::schema_name()
+    }
+    fn inline_schema() -> bool {
+        Vec::<FabricVlan>::inline_schema()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<FabricVlan>::json_schema(generator)
     }
 }
 

@@ -14,6 +14,7 @@ mod driver;
 mod fabric;
 mod nad;
 mod node;
+mod parts;
 mod preview;
 mod report;
 pub mod subject;
@@ -24,18 +25,23 @@ mod vlan;
 mod vocabulary;
 
 pub use callback::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
-pub use codec::{Message, MessageError, decode, encode, schema_of};
+pub use codec::{Message, MessageError, decode, decode_command, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{
-    AddressPair, Device, FabricDesired, FabricPort, FabricVlan, NeutronSettings, PortBefore, PortMode,
-    is_vlan_name, parse_vlan_name, vlan_name,
+    AddressPair, Device, FabricDesired, FabricPort, FabricVlan, FabricVlans, NeutronSettings, PortBefore,
+    PortMode, is_vlan_name, parse_vlan_name, vlan_name,
 };
 pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{
     AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
     Parent, PathMtu, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
+};
+pub use parts::{
+    CommandMessage, Digit, GroupPart, Head, HeadDesired, HeadGeneration, HeadTransaction, Incomplete, Part,
+    PartError, PartHash, PartHashError, RootPart, SwitchPart, SwitchPort, Tree, VlansPart, assemble,
+    decode_part,
 };
 pub use preview::Preview;
 pub use report::{

@@ -1,13 +1,13 @@
 //! Reports: the results of drivers, read by the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::{fmt, io};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{AppliedLink, AppliedNetwork, Generation, PortBefore, Text, VlanId, VlanSet};
+use crate::{AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, Text, VlanId, VlanSet};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
@@ -27,7 +27,8 @@ pub struct Report {
     pub at: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// Our configuration on the target, as last read back; absent: not known.
+    /// Our configuration on the target, as last read back; absent: not known. A copy in the history, and a report of work
+    /// in progress or of a held change, have none.
     pub applied: Option<Applied>,
     /// Items that were rejected while the rest was applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -39,6 +40,10 @@ pub struct Report {
     pub device: Option<DeviceInfo>,
     /// The last change of the device; absent: none was made for this command.
     pub change: Option<ChangeReport>,
+    /// The parts of the command for which the driver waits; the engine sends them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = Self::MAX_LACKING))]
+    pub lacking: Vec<PartHash>,
 }
 
 /// Bytes of the text of each item in a report that is too large.
@@ -48,6 +53,9 @@ const SHORT: usize = 160;
 const LEFT_OUT: &str = "LeftOut";
 
 impl Report {
+    /// Maximum length of [`Self::lacking`].
+    pub const MAX_LACKING: usize = 64;
+
     /// The report that a command was carried out, without a state that was read back.
     pub fn new(
         (driver, target): (impl Into<String>, impl Into<String>),
@@ -66,6 +74,26 @@ impl Report {
             notes: Vec::new(),
             device: None,
             change: None,
+            lacking: Vec::new(),
+        }
+    }
+
+    /// A copy for the history: without the state, and without what the device said of itself.
+    #[must_use]
+    pub fn without_state(&self) -> Self {
+        Self {
+            driver: self.driver.clone(),
+            target: self.target.clone(),
+            instance: self.instance.clone(),
+            generation: self.generation.clone(),
+            at: self.at.clone(),
+            outcome: self.outcome.clone(),
+            applied: None,
+            rejected: self.rejected.clone(),
+            notes: self.notes.clone(),
+            device: None,
+            change: self.change.clone(),
+            lacking: self.lacking.clone(),
         }
     }
 
@@ -98,7 +126,22 @@ impl Report {
 
 /// Bytes of a value as JSON.
 fn size(value: &impl Serialize) -> usize {
-    serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).map_or(0, |()| count.0)
+}
+
+/// Counts the bytes that are written.
+struct Count(usize);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The first items that fit into `room`.
@@ -118,7 +161,7 @@ pub enum Outcome {
     /// All items but the rejected ones are applied, as read back.
     Applied,
     /// All items but the rejected ones are applied, as read back, and can still be rolled back: the
-    /// transaction waits for its decision. `applied` is the held state.
+    /// transaction waits for its decision.
     Held,
     /// The transaction was aborted, and the device is in its previous state. Nothing is done until the next
     /// command.

@@ -4,8 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::PartHash;
+
 /// Stream of commands. It keeps the last one per subject.
 pub const COMMANDS: &str = "ENO_COMMANDS";
+/// Stream of the parts of commands ([`crate::Part`]). It keeps those that a command needs.
+pub const PARTS: &str = "ENO_PARTS";
 /// Stream of reports. It keeps the last one per subject.
 pub const RESULTS: &str = "ENO_RESULTS";
 /// Stream of phase changes of the last 7 days: the outbox.
@@ -31,6 +35,8 @@ const NO_NAMESPACE: &str = "_";
 pub enum Subject<'a> {
     /// The commands of a target: `eno.v1.command.<driver>.<target>`.
     Command(TargetName<'a>),
+    /// A part of commands of a target: `eno.v1.part.<driver>.<target>.<hash>`.
+    Part(TargetName<'a>, PartHash),
     /// The reports on a target: `eno.v1.result.<driver>.<target>`.
     Result(TargetName<'a>),
     /// All reports on a target: `eno.v1.history.<driver>.<target>`.
@@ -77,6 +83,8 @@ pub struct ObjectName<'a> {
 pub enum SubjectKind {
     /// [`Subject::Command`].
     Command,
+    /// [`Subject::Part`].
+    Part,
     /// [`Subject::Result`].
     Result,
     /// [`Subject::History`], and [`Subject::Delivery`] beneath it.
@@ -104,6 +112,11 @@ impl<'a> Subject<'a> {
     /// [`Self::Command`].
     pub fn command(driver: &'a str, target: &'a str) -> Self {
         Self::Command(TargetName::new(driver, target))
+    }
+
+    /// [`Self::Part`].
+    pub fn part(driver: &'a str, target: &'a str, hash: PartHash) -> Self {
+        Self::Part(TargetName::new(driver, target), hash)
     }
 
     /// [`Self::Result`].
@@ -156,6 +169,9 @@ impl fmt::Display for Subject<'_> {
             Self::History(target) => (Kind::History, target),
             Self::Preview(target) => (Kind::Preview, target),
             Self::Forget(driver) => (Kind::Forget, &Token(driver)),
+            Self::Part(target, hash) => {
+                return write!(f, "{PREFIX}{}.{target}.{hash}", Kind::Part.as_str());
+            }
             Self::Answer(target, id) => {
                 return write!(f, "{PREFIX}{}.{target}.{}", Kind::Answer.as_str(), Token(id));
             }
@@ -182,6 +198,7 @@ impl FromStr for Subject<'static> {
         };
         Ok(match *tokens {
             ["command", driver, of] => Self::Command(target(driver, of)?),
+            ["part", driver, of, hash] => Self::Part(target(driver, of)?, hash.parse().map_err(|_| error())?),
             ["result", driver, of] => Self::Result(target(driver, of)?),
             ["history", driver, of] => Self::History(target(driver, of)?),
             ["preview", driver, of] => Self::Preview(target(driver, of)?),
@@ -200,6 +217,7 @@ impl SubjectKind {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Command => "command",
+            Self::Part => "part",
             Self::Result => "result",
             Self::History => "history",
             Self::Preview => "preview",
@@ -216,9 +234,15 @@ impl SubjectKind {
         format!("{PREFIX}{}.>", self.as_str())
     }
 
-    /// The filter of all targets of a driver: `eno.v1.command.<driver>.*`.
+    /// The filter of all targets of a driver: `eno.v1.command.<driver>.*`, and `eno.v1.part.<driver>.*.*`.
     pub fn of_driver(self, driver: &str) -> String {
-        format!("{PREFIX}{}.{}.*", self.as_str(), Token(driver))
+        let below = if self == Self::Part { ".*" } else { "" };
+        format!("{PREFIX}{}.{}.*{below}", self.as_str(), Token(driver))
+    }
+
+    /// The filter of all subjects of this kind beneath a target: `eno.v1.part.<driver>.<target>.*`.
+    pub fn of_target(self, target: &TargetName<'_>) -> String {
+        format!("{PREFIX}{}.{target}.*", self.as_str())
     }
 
     /// The subject of this kind with these tokens, such as an [`ObjectName`]'s text.
@@ -333,6 +357,8 @@ mod tests {
     fn filters_match_subjects_of_their_kind() {
         assert_eq!(SubjectKind::Command.all(), "eno.v1.command.>");
         assert_eq!(SubjectKind::Preview.of_driver("a.b"), "eno.v1.preview.a=2Eb.*");
+        assert_eq!(SubjectKind::Part.of_driver("a.b"), "eno.v1.part.a=2Eb.*.*");
+        assert_eq!(SubjectKind::Part.of_target(&TargetName::new("a", "b.c")), "eno.v1.part.a.b=2Ec.*");
         let subject = Subject::transition("L2Service", None, "s").to_string();
         let tokens = SubjectKind::Transition.tokens_of(&subject).unwrap();
         assert_eq!(tokens, ObjectName::new("L2Service", None, "s").to_string());
@@ -348,6 +374,7 @@ mod tests {
             "eno.v1.command.netconf",
             "eno.v1.command.netconf.a=4",
             "eno.v1.command.a.b.c",
+            "eno.v1.part.a.b.c",
             "eno.v2.callbacks",
         ] {
             assert_eq!(text.parse::<Subject<'_>>(), Err(SubjectError(text.to_owned())));
@@ -359,6 +386,7 @@ mod tests {
         fn subjects_are_read_back(one in "\\PC{1,9}", two in "\\PC{1,9}", namespace in "[^_]{1,9}") {
             let all = [
                 Subject::command(&one, &two),
+                Subject::part(&one, &two, PartHash::of(namespace.as_bytes())),
                 Subject::result(&one, &two),
                 Subject::history(&one, &two),
                 Subject::preview(&one, &two),

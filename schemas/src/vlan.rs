@@ -40,6 +40,12 @@ impl VlanId {
     pub fn get(self) -> u16 {
         self.0
     }
+
+    /// The number without its lowest four bits: the key of a block of [`FabricVlans`](crate::FabricVlans).
+    pub fn block(self) -> u8 {
+        // 4094 >> 4 is 255.
+        u8::try_from(self.0 >> 4).unwrap_or(u8::MAX)
+    }
 }
 
 impl TryFrom<u16> for VlanId {
@@ -83,6 +89,11 @@ const SET_WORDS: usize = 64;
 /// Of a number of bits in a word.
 fn count(bits: u32) -> u16 {
     u16::try_from(bits).unwrap_or(u16::MAX)
+}
+
+/// The word of a block, and the place of its lowest bit there.
+fn place(block: u8) -> (usize, u32) {
+    (usize::from(block / 4), u32::from(block % 4) * 16)
 }
 
 /// A set of VLAN identifiers. On the wire a text of ascending, disjoint, non-adjacent ranges: `10-20,30`; the
@@ -205,6 +216,43 @@ impl VlanSet {
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |a, b| a & !b)
+    }
+
+    /// What is in one of both only.
+    #[must_use]
+    pub fn symmetric_difference(&self, other: &Self) -> Self {
+        self.combine(other, |a, b| a ^ b)
+    }
+
+    /// The keys of the blocks with an identifier in the set, ascending; see [`VlanId::block`].
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u8> {
+        (0..=u8::MAX).filter(|block| self.bits(*block) != 0)
+    }
+
+    /// The identifiers of a block: bit 0 is the lowest.
+    pub(crate) fn bits(&self, block: u8) -> u16 {
+        let (word, shift) = place(block);
+        let bits =
+            |words: &[u64; SET_WORDS]| u16::try_from(words[word] >> shift & 0xffff).unwrap_or(u16::MAX);
+        self.0.as_deref().map_or(0, bits)
+    }
+
+    /// Replaces the identifiers of a block. The numbers 0 and 4095 are left out.
+    pub(crate) fn set_bits(&mut self, block: u8, bits: u16) {
+        let bits = match block {
+            0 => bits & !1,
+            u8::MAX => bits & (u16::MAX >> 1),
+            _ => bits,
+        };
+        if bits == 0 && self.0.is_none() {
+            return;
+        }
+        let words = self.0.get_or_insert_with(|| Box::new([0; SET_WORDS]));
+        let (word, shift) = place(block);
+        words[word] = words[word] & !(u64::from(u16::MAX) << shift) | u64::from(bits) << shift;
+        if words.iter().all(|word| *word == 0) {
+            self.0 = None;
+        }
     }
 
     fn combine(&self, other: &Self, op: impl Fn(u64, u64) -> u64) -> Self {

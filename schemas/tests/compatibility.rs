@@ -4,13 +4,13 @@
 use std::fmt::Debug;
 
 use eno_schemas::{
-    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, MessageError,
-    Preview, Report, Transition, decode, encode,
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, MessageError,
+    Part, Preview, Report, Transition, decode, encode,
 };
 use serde_json::{Value, json};
 
 /// Fields that are maps by any name, where an additional field would be an additional entry.
-const MAPS: [&str; 5] = ["ports", "carried", "networks", "pods", "sysctls"];
+const MAPS: [&str; 7] = ["blocks", "settings", "ports", "carried", "networks", "pods", "sysctls"];
 /// Enums that are written with their variant's name: `{"access": 100}`.
 const CHOICES: [&str; 3] = ["vlans", "name", "parent"];
 
@@ -65,8 +65,8 @@ fn holds<T: Message + Debug + PartialEq>() {
             message["schemaVersion"] = version;
             read::<T>(&message)
         };
-        assert_eq!(of_version(json!(1)).unwrap(), known);
-        for other in [json!(2), json!("1"), json!(null)] {
+        assert_eq!(of_version(json!(T::VERSION)).unwrap(), known);
+        for other in [json!(3 - T::VERSION), json!(3), json!("1"), json!(null)] {
             let error = of_version(other).unwrap_err();
             assert!(matches!(error, MessageError::Version { .. }), "{error}");
             assert!(error.to_string().contains("upgrade the older side"), "{error}");
@@ -77,6 +77,8 @@ fn holds<T: Message + Debug + PartialEq>() {
 #[test]
 fn messages_of_other_versions_decode() {
     holds::<Command>();
+    holds::<Head>();
+    holds::<Part>();
     holds::<Report>();
     holds::<Transition>();
     holds::<DriverHello>();

@@ -2,3 +2,4 @@
 
 mod compatibility;
 mod messages;
+mod parts;

@@ -1,8 +1,8 @@
 //! The committed schemas match the types, and invalid messages are refused with the path of the violation.
 
 use eno_schemas::{
-    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, MessageError,
-    Preview, Report, Transition, decode, encode, schema_of,
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, MessageError,
+    Part, Preview, Report, Transition, decode, encode, schema_of,
 };
 use serde_json::{Value, json};
 
@@ -15,6 +15,8 @@ fn fresh<T: Message>() {
 #[test]
 fn committed_schemas_are_current() {
     fresh::<Command>();
+    fresh::<Head>();
+    fresh::<Part>();
     fresh::<Report>();
     fresh::<Transition>();
     fresh::<DriverHello>();
@@ -53,6 +55,8 @@ fn invalid_command_is_refused_with_its_json_path() {
         ("/desired/ports/0/vlans", json!("1-x"), "/desired"),
         ("/generation/term", json!(-1), "/generation/term"),
         ("/driver", json!(null), "/driver"),
+        ("/desired/vlans", json!(["100", "100 L2Service/a"]), "/"),
+        ("/desired/vlans", json!(["101", "100"]), "/"),
     ] {
         let mut message = command();
         *message.pointer_mut(pointer).unwrap() = bad;

@@ -12,6 +12,7 @@ use eno_lab::sandbox::{Sandbox, SandboxOptions};
 use eno_simulator::{NodeInterface, PhysicalNetwork, SwitchSpec, Topology};
 use futures::FutureExt as _;
 use kube::Client;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
@@ -66,6 +67,12 @@ impl System {
             .connect(&nats.url)
             .await;
         jetstream::new(connection.expect("a connection"))
+    }
+
+    /// The last command of a switch of the netconf driver, whole also if it is stored in parts.
+    pub async fn command(&self, switch: &str) -> Value {
+        let command = eno_lab::nats::last_command(&self.sandbox, "netconf", switch).await;
+        command.expect("NATS answers").expect("a command")
     }
 
     /// The value of a process's metric; `None`: the process does not answer, or lacks the metric.

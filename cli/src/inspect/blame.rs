@@ -42,7 +42,7 @@ pub(crate) fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, FabricPort, FabricVlan, PortMode};
+    use eno_schemas::{Device, FabricPort, FabricVlan, FabricVlans, PortMode};
 
     use super::*;
 
@@ -54,10 +54,10 @@ mod tests {
             cluster: "c".into(),
             cluster_uid: None,
             device: Device::new(""),
-            vlans: vec![
+            vlans: FabricVlans::from_iter([
                 FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
                 FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },
-            ],
+            ]),
             ports: vec![FabricPort {
                 name: "p".into(),
                 lag: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eno_engine::forecast::{ClusterState, Key, Kind, Name};
 use eno_engine::observation::{self, HopState, Observation, Part, Wait};
 use eno_engine::trace::{self, Messages};
-use eno_schemas::{Command, Desired, FabricDesired, Outcome, Report, VlanSet};
+use eno_schemas::{Command, Desired, FabricDesired, FabricVlan, Outcome, Report, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -243,9 +243,11 @@ pub(crate) async fn fabric_of(
         match command {
             Some(Command { desired: Desired::Fabric(commanded), .. }) => {
                 *desired = commanded;
-                for vlan in &mut desired.vlans {
-                    vlan.owners.retain(|owner| readable.contains(owner));
-                }
+                let with_readable_owners = |vlan: &FabricVlan| FabricVlan {
+                    vid: vlan.vid,
+                    owners: vlan.owners.iter().filter(|owner| readable.contains(*owner)).cloned().collect(),
+                };
+                desired.vlans = desired.vlans.iter().map(with_readable_owners).collect();
             }
             _ => _ = fabric.incomplete.insert(switch.clone()),
         }

@@ -1,8 +1,8 @@
 //! What a dump takes from NATS, and from drivers over NATS.
 
-use eno_engine::trace::{self, STREAMS, StreamMessage};
+use eno_engine::trace::{self, Messages, STREAMS, StreamMessage};
 use eno_sbi::nats::Connection;
-use eno_schemas::{Command, Desired, decode, subject};
+use eno_schemas::{Command, CommandMessage, Desired, decode_command, subject};
 use futures::StreamExt as _;
 use kube::Client;
 use serde_json::value::RawValue;
@@ -36,7 +36,7 @@ pub(crate) async fn collect(collector: &Collector, args: &NatsClientArgs, client
         Box::pin(messages(collector, &nats, stream, &mut switches)).await;
     }
     futures::stream::iter(&switches)
-        .for_each_concurrent(CONCURRENCY, |command| preview(collector, &nats, command))
+        .for_each_concurrent(CONCURRENCY, |(driver, switch)| preview(collector, &nats, driver, switch))
         .await;
 }
 
@@ -60,18 +60,21 @@ async fn state(collector: &Collector, nats: &Connection, stream: &str) {
     collector.add(&what, entry);
 }
 
-/// All messages of a stream. Of commands, the last one of each switch is kept.
-async fn messages(collector: &Collector, nats: &Connection, stream: &str, switches: &mut Vec<Command>) {
+/// All messages of a stream. Of commands of switches, driver and switch are kept.
+async fn messages(
+    collector: &Collector,
+    nats: &Connection,
+    stream: &str,
+    switches: &mut Vec<(String, String)>,
+) {
     let what = format!("the messages of NATS stream {stream}");
     let mut entry = Entry::new(&stream_path(stream));
     let read = trace::each_message(nats, stream, |message| {
         if !entry.has_room() {
             return;
         }
-        if stream == subject::COMMANDS
-            && let Ok(command @ Command { desired: Desired::Fabric(_), .. }) = decode(message.payload)
-        {
-            switches.push(command);
+        if stream == subject::COMMANDS {
+            switches.extend(switch_of(message.payload));
         }
         if let Ok(line) = line(entry.redactor(), &message) {
             entry.record(&line);
@@ -88,6 +91,17 @@ async fn messages(collector: &Collector, nats: &Connection, stream: &str, switch
     collector.add(&what, entry);
 }
 
+/// The driver and the switch of a command; `None`: it is not of a switch.
+fn switch_of(payload: &[u8]) -> Option<(String, String)> {
+    match decode_command(payload).ok()? {
+        CommandMessage::Head(head) => Some((head.driver, head.target)),
+        CommandMessage::Whole(command) => match *command {
+            Command { driver, target, desired: Desired::Fabric(_), .. } => Some((driver, target)),
+            _ => None,
+        },
+    }
+}
+
 /// A message as a line, redacted.
 fn line(redactor: &mut Redactor, message: &StreamMessage<'_>) -> serde_json::Result<MessageLine> {
     let mut payload = serde_json::from_slice::<Value>(message.payload)
@@ -99,11 +113,17 @@ fn line(redactor: &mut Redactor, message: &StreamMessage<'_>) -> serde_json::Res
 }
 
 /// What the driver of a switch would change to fulfil its last command. It reads the switch for this.
-async fn preview(collector: &Collector, nats: &Connection, command: &Command) {
-    let Command { driver, target, .. } = command;
-    let what = format!("what driver {driver} would change on {target}");
-    let Some(preview) = collector.part(&what, trace::preview(nats, command)).await else { return };
-    let mut entry = Entry::new(&format!("devices/{}.jsonl", subject::key(driver, target)));
+async fn preview(collector: &Collector, nats: &Connection, driver: &str, switch: &str) {
+    let what = format!("what driver {driver} would change on {switch}");
+    let ask = async {
+        let command = trace::command(&Messages::Nats(Box::new(nats.clone())), driver, switch).await?;
+        match command {
+            Some(command) => trace::preview(nats, &command).await.map(Some),
+            None => Ok(None),
+        }
+    };
+    let Some(Some(preview)) = collector.part(&what, ask).await else { return };
+    let mut entry = Entry::new(&format!("devices/{}.jsonl", subject::key(driver, switch)));
     entry.object(&preview);
     collector.add(&what, entry);
 }

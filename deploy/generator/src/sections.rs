@@ -156,6 +156,13 @@ fn permissions() -> String {
     drivers
         .map(|(part, driver, program)| {
             let variable = eno_parts::nats_variable(part.name);
+            let parts = if part.parts {
+                format!(
+                    "\n      \"$JS.API.CONSUMER.CREATE.ENO_PARTS.*.eno.v1.part.{driver}.*.*\", \"$JS.FC.ENO_PARTS.>\""
+                )
+            } else {
+                String::new()
+            };
             format!(
                 r#"# The driver {driver}.
 {{
@@ -164,7 +171,7 @@ fn permissions() -> String {
     publish: [
       "eno.v1.result.{driver}.*", "eno.v1.history.{driver}.*", "eno.v1.answer.{driver}.*.*"
       "$KV.ENO_DRIVERS.{driver}.*", "$KV.ENO_OWNERS.{driver}.*"
-      "$JS.API.CONSUMER.CREATE.ENO_COMMANDS.*.eno.v1.command.{driver}.*", "$JS.FC.ENO_COMMANDS.>"
+      "$JS.API.CONSUMER.CREATE.ENO_COMMANDS.*.eno.v1.command.{driver}.*", "$JS.FC.ENO_COMMANDS.>"{parts}
       "$JS.API.CONSUMER.CREATE.ENO_RESULTS.*.eno.v1.result.{driver}.*", "$JS.FC.ENO_RESULTS.>"
       "$JS.API.CONSUMER.CREATE.KV_ENO_OWNERS.*.$KV.ENO_OWNERS.{driver}.*", "$JS.FC.KV_ENO_OWNERS.>"
     ]

@@ -81,7 +81,7 @@ async fn descriptions_do_not_affect_what_is_read() {
     for (name, reply) in REPLIES {
         let parse = |reply: &Text| dialect(name).parse(reply, &Inventory::new());
         let plain = parts(parse(&read("", reply.as_bytes()).await).expect("a configuration"));
-        assert_eq!(plain.0[&vid(100)].name.as_deref(), Some("eno-test-100"), "{name}");
+        assert_eq!(plain.0.name(vid(100)).as_deref(), Some("eno-test-100"), "{name}");
         assert!(plain.1.contains_key("Ethernet1"), "{name}: {:?}", plain.1);
         for declaration in ["", "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>"] {
             for text in [&b"Z\xfcrich"[..], b"R&D", b"a &nbsp; b", b"&#0;&#xd800;", b"\x01\x1b[0m", b"&"] {

@@ -123,6 +123,7 @@ fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
         notes: reconciled.notes.clone(),
         device: None,
         change: None,
+        lacking: Vec::new(),
     }
 }
 

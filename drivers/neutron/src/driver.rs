@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_device_secrets::{Login, Permit, SecretSource};
-use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, Targets, Verified, audit_interval};
 use eno_sbi::{AuditSchedule, Reconciled, Work};
 use eno_schemas::{Command, FabricDesired, Failure, Preview};
@@ -60,8 +60,8 @@ pub struct Target {
 }
 
 struct LastRead {
-    /// The [content_hash] of the desired state of the last reconcile.
-    content: String,
+    /// That of the desired state of the last reconcile.
+    content: Content,
     mark: Mark,
     view: View,
     /// When all of it was last read.
@@ -91,7 +91,7 @@ impl FabricDevices for Projects {
             Ok(session) => session,
             Err(error) => return with_info(Reconciled::failed(error.failure())),
         };
-        let content = content_hash(desired.clone());
+        let content = Content::of(desired.clone());
         let convergence = target.verified.start(desired, &content);
         let last = target
             .last

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_driver_neutron::observe::observe;
 use eno_driver_neutron::plan::{Refusals, plan};
 use eno_driver_neutron::view::View;
-use eno_schemas::{Applied, FabricDesired, VlanSet};
+use eno_schemas::{Applied, FabricDesired, FabricVlans, VlanSet};
 use proptest::prelude::*;
 
 use crate::world::{
@@ -153,7 +153,7 @@ proptest! {
         let mut view = before;
         converge(&mut view, &desired);
         let mut none = desired;
-        none.vlans.clear();
+        none.vlans = FabricVlans::new();
         none.ports.iter_mut().for_each(|port| port.vlans = VlanSet::EMPTY);
         let (last, _) = converge(&mut view, &none);
         let Applied::Fabric { vlans, ports, .. } = observe(&view, &none, &mark(), &last) else { panic!() };

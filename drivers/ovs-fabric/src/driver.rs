@@ -1,6 +1,6 @@
 //! The driver: one session per device, kept open between commands.
 
-use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, Verified};
 use eno_sbi::{Reconciled, Work};
 use eno_schemas::{DeviceInfo, FabricDesired, Failure, Rollback};
@@ -78,7 +78,7 @@ impl FabricDevices for OpenVSwitches {
             },
         };
         // The uid tells clusters apart, and is no configuration.
-        let content = content_hash(FabricDesired { cluster_uid: None, ..desired.clone() });
+        let content = Content::of(FabricDesired { cluster_uid: None, ..desired.clone() });
         let convergence = target.verified.start(desired, &content);
         let session = target.session.insert(session);
         let ended = session.device.reconcile(desired, convergence, || work.is_current()).await;

@@ -13,4 +13,5 @@ pub mod ownership;
 pub mod plan;
 pub mod record;
 pub mod render;
+pub mod trunks;
 pub mod view;

@@ -6,7 +6,7 @@ use eno_fabric_driver::desired::{listed_name, ports_by};
 use eno_fabric_driver::report::Observation;
 use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, Item, Rejection, VlanId, VlanSet};
 
-use crate::ownership::{VlanOwnership, vlan_ids};
+use crate::ownership::VlanOwnership;
 use crate::plan::Plan;
 use crate::view::{Mode, Port, View};
 
@@ -34,7 +34,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
                 (Carried { untagged, ..Carried::default() }, VlanSet::EMPTY)
             }
             Mode::Trunk { native } => {
-                let tagged: VlanSet = vlan_ids(&port.trunks).collect();
+                let tagged = port.trunks.vlans().clone();
                 let of_ours = if port.is_open() {
                     plan.granted.get(&listed.name).cloned().unwrap_or_default()
                 } else {

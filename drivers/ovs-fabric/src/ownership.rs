@@ -1,6 +1,6 @@
 //! The owners of the VLANs on a bridge. Each bridge is a VLAN scope of its own, unless bridges are joined.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use eno_ovsdb::Uuid;
 use eno_schemas::{VlanId, VlanSet};
@@ -13,8 +13,12 @@ use crate::view::{Mode, View};
 pub struct VlanOwnership<'a> {
     /// VLANs that our cluster has on a port of the bridge.
     pub ours: VlanSet,
-    /// VLANs that others have on a port of the bridge, and their owners. A VLAN may also be ours.
-    pub foreign: BTreeMap<VlanId, VlanOwner<'a>>,
+    /// VLANs that others have on a port of the bridge. A VLAN may also be ours.
+    pub foreign: VlanSet,
+    /// The VLANs of other clusters by port. Of a VLAN the last one counts.
+    of_clusters: Vec<(VlanSet, VlanOwner<'a>)>,
+    /// The VLANs that were configured by other means, by port. Of a VLAN the first one counts.
+    external: Vec<(VlanSet, VlanOwner<'a>)>,
     /// A port on which another cluster with our identifier has VLANs, and the uid of that cluster.
     pub conflict: Option<(&'a str, &'a str)>,
 }
@@ -34,42 +38,48 @@ impl<'a> VlanOwnership<'a> {
         let mut found = Self::default();
         for port in ports.iter().filter_map(|uuid| view.ports.get(uuid)) {
             let record = Record::read(&port.external_ids, cluster);
-            found.ours.extend(vlan_ids(&record.vlans));
+            found.ours = found.ours.union(record.vlans.vlans());
             let conflict = uid.and_then(|uid| uids(&port.external_ids, cluster).find(|other| *other != uid));
             found.conflict = found.conflict.or(conflict.map(|conflict| (port.name.as_str(), conflict)));
-            let mut claimed = record.vlans;
+            let mut claimed = record.vlans.vlans().clone();
             for (other, vlans) in of_others(&port.external_ids, cluster) {
                 let owner = VlanOwner { port: &port.name, cluster: Some(other) };
+                claimed = claimed.union(vlans.vlans());
+                found.foreign = found.foreign.union(vlans.vlans());
                 // VLANs of another cluster can't be adopted.
-                found.foreign.extend(vlan_ids(&vlans).map(|vlan| (vlan, owner)));
-                claimed.extend(vlans);
+                found.of_clusters.push((vlans.vlans().clone(), owner));
             }
-            let owner = VlanOwner { port: &port.name, cluster: None };
-            let external: VlanSet = match port.mode() {
+            // The mode may disable the tag, and may be changed again.
+            let tag: VlanSet = port.tag.and_then(|tag| VlanId::new(tag).ok()).into_iter().collect();
+            let external = match port.mode() {
                 Mode::Access(vlan) => VlanId::new(vlan).into_iter().collect(),
-                Mode::Other(_) => port.tag.and_then(|tag| VlanId::new(tag).ok()).into_iter().collect(),
+                Mode::Other(_) => tag,
                 Mode::Trunk { native } => {
-                    let tagged = vlan_ids(&port.trunks).filter(|vlan| !claimed.contains(&vlan.get()));
-                    // The mode may disable the tag, and may be changed again.
-                    let tag = port.tag.and_then(|tag| VlanId::new(tag).ok());
-                    tagged.chain(native).chain(tag).collect()
+                    let tagged = port.trunks.vlans().difference(&claimed);
+                    tagged.union(&native.into_iter().collect()).union(&tag)
                 }
             };
-            for vlan in external.iter() {
-                found.foreign.entry(vlan).or_insert(owner);
+            if !external.is_empty() {
+                found.foreign = found.foreign.union(&external);
+                found.external.push((external, VlanOwner { port: &port.name, cluster: None }));
             }
         }
         found
     }
 
+    /// The VLANs of others that are not ours.
+    pub fn of_others(&self) -> VlanSet {
+        self.foreign.difference(&self.ours)
+    }
+
     /// The owner that blocks us from a VLAN. VLANs in `adopt` are taken over, except from another cluster.
     pub fn blocking_owner(&self, vlan: VlanId, adopt: &VlanSet) -> Option<VlanOwner<'a>> {
-        let owner = self.foreign.get(&vlan).filter(|_| !self.ours.contains(vlan))?;
-        (owner.cluster.is_some() || !adopt.contains(vlan)).then_some(*owner)
+        if self.ours.contains(vlan) {
+            return None;
+        }
+        let has = |(vlans, _): &&(VlanSet, VlanOwner<'a>)| vlans.contains(vlan);
+        let of_cluster = self.of_clusters.iter().rfind(has);
+        let owner = of_cluster.or_else(|| self.external.iter().find(has)).map(|(_, owner)| *owner)?;
+        (owner.cluster.is_some() || !adopt.contains(vlan)).then_some(owner)
     }
-}
-
-/// The valid VLAN identifiers of a list, without 0 and 4095.
-pub fn vlan_ids(list: &BTreeSet<u16>) -> impl Iterator<Item = VlanId> {
-    list.iter().filter_map(|vlan| VlanId::new(*vlan).ok())
 }

@@ -20,11 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_fabric_driver::desired::vlans_of;
 use eno_fabric_driver::report::{DRIFT, reject_ports, reject_vlan};
-use eno_ovsdb::{Uuid, write_ranges};
+use eno_ovsdb::Uuid;
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet};
 
-use crate::ownership::{VlanOwnership, vlan_ids};
-use crate::record::{AccessMode, CLOSED, Record, of_others, uids_key};
+use crate::ownership::VlanOwnership;
+use crate::record::{AccessMode, Record, of_others, uids_key};
+use crate::trunks::{CLOSED, Trunks};
 use crate::view::{Index, Mode, Port, View};
 
 /// The changes to make, and the items that can't be applied.
@@ -50,7 +51,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortChange {
     /// The new `trunks`.
-    pub trunks: BTreeSet<u16>,
+    pub trunks: Trunks,
     /// The change of `vlan_mode`.
     pub mode: ModeChange,
     /// The new record of our configuration.
@@ -133,8 +134,7 @@ fn pass(view: &View, desired: &FabricDesired, skipped: &SkippedPorts, ours: &Cla
             None => planner.plan(),
         };
         if let Some(change) = change {
-            let claimed: VlanSet =
-                vlan_ids(&change.record.vlans).filter(|vlan| !ownership.ours.contains(*vlan)).collect();
+            let claimed = change.record.vlans.vlans().difference(&ownership.ours);
             if !claimed.is_empty() {
                 plan.claimed = plan.claimed.union(&claimed);
                 let of_bridge = claims.entry(bridge.to_owned()).or_default();
@@ -204,7 +204,7 @@ impl Planner<'_> {
             // VLANs with our record may be the other cluster's.
             self.keep = self.keep.union(&self.ownership.ours);
         }
-        for vlan in want.clone().iter() {
+        for vlan in want.intersection(&self.ownership.of_others()).iter() {
             let Some(owner) = self.ownership.blocking_owner(vlan, &self.desired.device.adopt) else {
                 continue;
             };
@@ -236,14 +236,14 @@ impl Planner<'_> {
 
     fn access(&mut self, vlan: u16, want: &VlanSet) -> Option<PortChange> {
         let record = self.record();
-        let others: BTreeSet<u16> = self.port.trunks.difference(&record.vlans).copied().collect();
+        let others = self.port.trunks.difference(&record.vlans);
         if self.keep.is_empty() {
             // A port that was made an access port externally loses our VLANs, and must not become an open
             // trunk later.
             let closed = others.is_empty() && !record.vlans.is_empty() && record.before.is_none();
-            let rest = BTreeSet::from_iter(closed.then_some(CLOSED));
+            let rest = Trunks::EMPTY.with_closed(closed);
             return self.change(PortChange {
-                trunks: &others | &rest,
+                trunks: others.union(&rest),
                 mode: ModeChange::Keep,
                 record: Record { vlans: rest, before: None },
             });
@@ -259,10 +259,9 @@ impl Planner<'_> {
             ));
             return None;
         }
-        if others.iter().any(|vlan| *vlan != CLOSED) {
-            let list = write_ranges(&others);
+        if !others.is_closed_or_empty() {
             self.refuse(&format!(
-                "{name} is an access port that would carry VLANs {list} as a trunk, which are not ours: \
+                "{name} is an access port that would carry VLANs {others} as a trunk, which are not ours: \
                  remove them from its trunks"
             ));
             return None;
@@ -273,10 +272,10 @@ impl Planner<'_> {
         self.grant(want);
         let named = self.port.vlan_mode.is_some();
         self.change(PortChange {
-            trunks: &others | &vlan_numbers(want),
+            trunks: others.union(&want.clone().into()),
             mode: ModeChange::Trunk,
             record: Record {
-                vlans: vlan_numbers(want),
+                vlans: want.clone().into(),
                 before: Some(if named { AccessMode::Named } else { AccessMode::Implied }),
             },
         })
@@ -291,50 +290,40 @@ impl Planner<'_> {
         self.grant(&want);
         let record = self.record();
         let list = &self.port.trunks;
-        let recorded: VlanSet = vlan_ids(&record.vlans).collect();
+        let recorded = record.vlans.vlans();
         let emptied = list.is_empty() && !recorded.is_empty();
-        let close = emptied && self.record_loss(&recorded);
+        let close = emptied && self.record_loss(recorded);
         if list.is_empty() && !close {
             if !want.is_empty() && !emptied {
                 self.note_open_trunk();
             }
-            let vlans = &record.vlans & &vlan_numbers(&self.keep);
+            let vlans = Trunks::from(recorded.intersection(&self.keep));
             let before = record.before.filter(|_| !vlans.is_empty());
             return self.change(PortChange {
-                trunks: BTreeSet::new(),
+                trunks: Trunks::EMPTY,
                 mode: ModeChange::Keep,
                 record: Record { vlans, before },
             });
         }
 
-        let there: VlanSet = vlan_ids(list).collect();
-        let lost = want.intersection(&recorded).difference(&there);
+        let lost = want.intersection(recorded).difference(list.vlans());
         let restores = close || lost.is_empty() || self.record_loss(&lost);
         let not_restored = if restores { VlanSet::EMPTY } else { lost };
         let want = want.difference(&not_restored);
 
-        let of_others_here: BTreeSet<u16> =
-            of_others(&self.port.external_ids, &self.desired.cluster).flat_map(|(_, vlans)| vlans).collect();
-        let stays = |vlan: VlanId| {
-            self.keep.contains(vlan)
-                || native == Some(vlan)
-                || of_others_here.contains(&vlan.get())
-                || !(self.ownership.ours.contains(vlan) || recorded.contains(vlan))
-        };
-        let mut after: BTreeSet<u16> =
-            list.iter().copied().filter(|vlan| VlanId::new(*vlan).map_or(true, stays)).collect();
-        after.extend(vlan_numbers(&want));
-        if record.vlans.contains(&CLOSED) && !of_others_here.contains(&CLOSED) {
-            after.remove(&CLOSED);
-        }
-        let mut vlans: BTreeSet<u16> =
-            &vlan_numbers(&want) | &(&(&record.vlans & &vlan_numbers(&self.keep)) & &after);
-        vlans.extend(vlan_numbers(&not_restored));
+        let of_others_here = of_others(&self.port.external_ids, &self.desired.cluster)
+            .fold(Trunks::EMPTY, |all, (_, vlans)| all.union(&vlans));
+        let stays = self.keep.union(of_others_here.vlans()).union(&native.into_iter().collect());
+        let gone = self.ownership.ours.union(recorded).difference(&stays);
+        let closed = list.has_closed() && (!record.vlans.has_closed() || of_others_here.has_closed());
+        let mut after = list.without(&gone).union(&want.clone().into()).with_closed(closed);
+        let kept = recorded.intersection(&self.keep).intersection(after.vlans());
+        let mut vlans = Trunks::from(want.union(&kept).union(&not_restored));
 
         // True without VLANs of others or pending losses, so that the access mode can be restored without
         // opening a trunk.
         let idle = not_restored.is_empty()
-            && after.iter().all(|vlan| *vlan == CLOSED)
+            && after.is_closed_or_empty()
             && self.port.vlan_mode.as_deref() == Some("trunk");
         let before = record.before.filter(|mode| *mode == AccessMode::Named || self.port.tag.is_some());
         if let (true, Some(before)) = (idle, before) {
@@ -342,13 +331,11 @@ impl Planner<'_> {
             return self.change(PortChange { trunks: after, mode: ModeChange::Restore(before), record });
         }
         if after.is_empty() {
-            after.insert(CLOSED);
+            after = Trunks::NOTHING;
             // A cluster that has CLOSED in its record removes it.
-            if !of_others_here.contains(&CLOSED) {
-                vlans.insert(CLOSED);
-            }
+            vlans = vlans.with_closed(!of_others_here.has_closed());
         }
-        let before = record.before.filter(|_| vlans.iter().any(|vlan| *vlan != CLOSED));
+        let before = record.before.filter(|_| !vlans.is_closed_or_empty());
         self.change(PortChange { trunks: after, mode: ModeChange::Keep, record: Record { vlans, before } })
     }
 
@@ -396,16 +383,11 @@ impl Planner<'_> {
     }
 }
 
-fn vlan_numbers(vlans: &VlanSet) -> BTreeSet<u16> {
-    vlans.iter().map(VlanId::get).collect()
-}
-
 impl PortChange {
     /// The VLANs that it adds to the port, and those that it removes.
     pub fn difference(&self, port: &Port) -> (VlanSet, VlanSet) {
-        let (before, after): (VlanSet, VlanSet) =
-            (vlan_ids(&port.trunks).collect(), vlan_ids(&self.trunks).collect());
-        (after.difference(&before), before.difference(&after))
+        let (before, after) = (port.trunks.vlans(), self.trunks.vlans());
+        (after.difference(before), before.difference(after))
     }
 }
 

@@ -3,18 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_ovsdb::{read_ranges, write_ranges};
-
-/// The only list entry of a trunk that carries nothing. IEEE 802.1Q-2022 reserves it, so it is never a VLAN.
-/// In Open vSwitch a trunk with an empty list carries every VLAN.
-pub const CLOSED: u16 = 4095;
+use crate::trunks::Trunks;
 
 /// The configuration of a port by this cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// `eno-<cluster>-vlans`: those of its `trunks` that are ours, as ranges. Includes [`CLOSED`] when we
-    /// added it.
-    pub vlans: BTreeSet<u16>,
+    /// `eno-<cluster>-vlans`: those of its `trunks` that are ours, as ranges. Includes
+    /// [`CLOSED`](crate::trunks::CLOSED) when we added it.
+    pub vlans: Trunks,
     /// `eno-<cluster>-before`: the port was an access port with this `vlan_mode`, which we made a trunk.
     pub before: Option<AccessMode>,
 }
@@ -72,7 +68,7 @@ impl Record {
     /// Reads this cluster's record. Invalid values count as absent.
     pub fn read(external_ids: &BTreeMap<String, String>, cluster: &str) -> Self {
         Self {
-            vlans: external_ids.get(&vlans_key(cluster)).map(|text| parse_list(text)).unwrap_or_default(),
+            vlans: external_ids.get(&vlans_key(cluster)).map(|text| Trunks::parse(text)).unwrap_or_default(),
             before: external_ids.get(&before_key(cluster)).and_then(|text| match text.as_str() {
                 "implied" => Some(AccessMode::Implied),
                 "access" => Some(AccessMode::Named),
@@ -83,7 +79,7 @@ impl Record {
 
     /// The entries of `external_ids` for the record; `None`: the entry is absent.
     pub fn entries(&self, cluster: &str) -> [(String, Option<String>); 2] {
-        let vlans = (!self.vlans.is_empty()).then(|| write_ranges(&self.vlans));
+        let vlans = (!self.vlans.is_empty()).then(|| self.vlans.to_string());
         let before = self.before.map(|mode| mode.as_str().to_owned());
         [(vlans_key(cluster), vlans), (before_key(cluster), before)]
     }
@@ -93,25 +89,21 @@ impl Record {
 pub fn of_others<'a>(
     external_ids: &'a BTreeMap<String, String>,
     cluster: &str,
-) -> impl Iterator<Item = (&'a str, BTreeSet<u16>)> {
+) -> impl Iterator<Item = (&'a str, Trunks)> {
     external_ids.iter().filter_map(move |(key, text)| {
         let other = key.strip_prefix("eno-")?.strip_suffix("-vlans")?;
-        (other != cluster && !other.is_empty()).then(|| (other, parse_list(text)))
+        (other != cluster && !other.is_empty()).then(|| (other, Trunks::parse(text)))
     })
-}
-
-/// Parses the output of [`write_ranges`].
-fn parse_list(text: &str) -> BTreeSet<u16> {
-    read_ranges(text, 1..=CLOSED).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trunks::CLOSED;
 
     #[test]
     fn cluster_records_are_kept_apart() {
-        let written = Record { vlans: BTreeSet::from([10, 11, CLOSED]), before: Some(AccessMode::Named) };
+        let written = Record { vlans: Trunks::from_iter([10, 11, CLOSED]), before: Some(AccessMode::Named) };
         let mut ids: BTreeMap<String, String> =
             written.entries("c1").into_iter().map(|(key, value)| (key, value.unwrap())).collect();
         ids.insert("eno-c2-vlans".into(), "20".into());
@@ -119,7 +111,7 @@ mod tests {
         ids.insert("eno-vlans-c3".into(), "30".into());
         assert_eq!(ids["eno-c1-vlans"], "10-11,4095");
         assert_eq!(Record::read(&ids, "c1"), written);
-        assert_eq!(of_others(&ids, "c1").collect::<Vec<_>>(), [("c2", BTreeSet::from([20]))]);
+        assert_eq!(of_others(&ids, "c1").collect::<Vec<_>>(), [("c2", Trunks::from_iter([20]))]);
         assert_eq!(Record::default().entries("c1").map(|(_, value)| value), [None, None]);
     }
 

@@ -1,7 +1,5 @@
 //! Renders a plan as the operations of one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use eno_ovsdb::{Condition, Mutation, Operation, Row, Until, Uuid, Value, row};
 use eno_schemas::{FabricDesired, VlanId};
 
@@ -32,18 +30,18 @@ pub fn operations(plan: &Plan, view: &View, desired: &FabricDesired) -> Operatio
 
 fn change_port(uuid: Uuid, port: &Port, change: &PortChange, desired: &FabricDesired) -> Vec<Operation> {
     let seen = row([
-        ("trunks", Value::set(port.trunks.iter().copied())),
+        ("trunks", Value::set(port.trunks.iter())),
         ("tag", Value::from(port.tag)),
         ("vlan_mode", Value::from(port.vlan_mode.as_deref())),
     ]);
     let mut mutations = Vec::new();
-    let removed: BTreeSet<u16> = port.trunks.difference(&change.trunks).copied().collect();
-    let added: BTreeSet<u16> = change.trunks.difference(&port.trunks).copied().collect();
+    let removed = port.trunks.difference(&change.trunks);
+    let added = change.trunks.difference(&port.trunks);
     if !removed.is_empty() {
-        mutations.push(Mutation::delete("trunks", Value::set(removed)));
+        mutations.push(Mutation::delete("trunks", Value::set(removed.iter())));
     }
     if !added.is_empty() {
-        mutations.push(Mutation::insert("trunks", Value::set(added)));
+        mutations.push(Mutation::insert("trunks", Value::set(added.iter())));
     }
     let cluster = &desired.cluster;
     let uids = desired.cluster_uid.as_deref().map(|uid| {
@@ -81,28 +79,19 @@ fn users(plan: &Plan, view: &View) -> Vec<Operation> {
     if plan.claimed.is_empty() {
         return Vec::new();
     }
-    let (mut tagged, mut tags) = (BTreeMap::new(), BTreeMap::new());
-    for port in view.ports.values() {
-        for vlan in port.trunks.iter().filter_map(|vlan| VlanId::new(*vlan).ok()) {
-            tagged.entry(vlan).or_insert_with(Vec::new).push(port.name.as_str());
-        }
-        if let Some(vlan) = port.tag.and_then(|tag| VlanId::new(tag).ok()) {
-            tags.entry(vlan).or_insert_with(Vec::new).push(port.name.as_str());
-        }
-    }
-    let name = |name: &&str| -> Row { row([("name", Value::from(*name))]) };
-    let wait = |condition: Condition, names: Option<&Vec<&str>>| Operation::Wait {
+    let name = |port: &Port| -> Row { row([("name", Value::from(port.name.as_str()))]) };
+    let wait = |condition: Condition, is_user: &dyn Fn(&&Port) -> bool| Operation::Wait {
         table: "Port".into(),
         conditions: vec![condition],
         columns: vec!["name".into()],
         until: Until::Equal,
-        rows: names.into_iter().flatten().map(name).collect(),
+        rows: view.ports.values().filter(is_user).map(name).collect(),
         timeout: Some(0),
     };
     let each = |vlan: VlanId| {
         [
-            wait(Condition::includes("trunks", vlan.get()), tagged.get(&vlan)),
-            wait(Condition::equal("tag", vlan.get()), tags.get(&vlan)),
+            wait(Condition::includes("trunks", vlan.get()), &|port| port.trunks.vlans().contains(vlan)),
+            wait(Condition::equal("tag", vlan.get()), &|port| port.tag == Some(vlan.get())),
         ]
     };
     plan.claimed.iter().flat_map(each).collect()

@@ -7,6 +7,8 @@ use eno_ovsdb::open_vswitch::{DATABASE, Root};
 use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
 use eno_schemas::VlanId;
 
+use crate::trunks::Trunks;
+
 /// Bridges, ports and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
@@ -31,7 +33,7 @@ pub struct Port {
     /// 0 to 4095.
     pub tag: Option<u16>,
     /// Each 0 to 4095; empty: all.
-    pub trunks: BTreeSet<u16>,
+    pub trunks: Trunks,
     /// Absent: by `tag`.
     pub vlan_mode: Option<String>,
     /// Key-value pairs of any client.

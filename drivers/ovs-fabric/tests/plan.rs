@@ -1,20 +1,19 @@
 //! Table tests of plans for one port.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use eno_conformance::fabrics;
 use eno_driver_ovs_fabric::ownership::VlanOwnership;
 use eno_driver_ovs_fabric::plan::{ModeChange, SkippedPorts, drift, plan};
-use eno_driver_ovs_fabric::record::CLOSED;
+use eno_driver_ovs_fabric::trunks::{CLOSED, Trunks};
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
-use eno_ovsdb::write_ranges;
 use eno_schemas::{Device, Drift, FabricDesired, PortMode, VlanSet};
 
 const ROW: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
 
-fn list(text: &str) -> BTreeSet<u16> {
+fn list(text: &str) -> Trunks {
     text.split(',').filter(|part| !part.is_empty()).map(|vlan| vlan.parse().unwrap()).collect()
 }
 
@@ -63,7 +62,7 @@ fn becomes(view: &View, desired: &FabricDesired) -> Option<(String, ModeChange, 
     let plan = plan(view, desired, &SkippedPorts::new());
     let change = plan.changes.get(&ROW)?;
     let record: Vec<String> = change.record.entries("c").into_iter().filter_map(|(_, value)| value).collect();
-    Some((write_ranges(&change.trunks), change.mode, record.join(" ")))
+    Some((change.trunks.to_string(), change.mode, record.join(" ")))
 }
 
 #[test]

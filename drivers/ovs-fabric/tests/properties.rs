@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_driver_ovs_fabric::observe::observe;
 use eno_driver_ovs_fabric::plan::{ModeChange, Plan, SkippedPorts, plan};
-use eno_driver_ovs_fabric::record::{AccessMode, CLOSED, Record};
+use eno_driver_ovs_fabric::record::{AccessMode, Record};
+use eno_driver_ovs_fabric::trunks::{CLOSED, Trunks};
 use eno_driver_ovs_fabric::view::{Interface, Mode, Port, View};
 use eno_ovsdb::Uuid;
-use eno_schemas::{Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanId, VlanSet};
+use eno_schemas::{
+    Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, FabricVlans, PortMode, VlanId, VlanSet,
+};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -21,7 +24,7 @@ type Foreign = (Option<u16>, BTreeSet<u16>, BTreeMap<String, String>);
 fn foreign(view: &View, ours: &VlanSet) -> BTreeMap<String, Foreign> {
     let of = |port: &Port| {
         let is_ours = |vlan: u16| VlanId::new(vlan).is_ok_and(|vlan| ours.contains(vlan));
-        let trunks = port.trunks.iter().copied().filter(|vlan| !is_ours(*vlan) && *vlan != CLOSED).collect();
+        let trunks = port.trunks.iter().filter(|vlan| !is_ours(*vlan) && *vlan != CLOSED).collect();
         let ids = port.external_ids.iter().filter(|(key, _)| !key.starts_with("eno-c-"));
         (
             port.name.clone(),
@@ -65,7 +68,7 @@ fn vlans() -> impl Strategy<Value = VlanSet> {
 /// A port that was configured externally, or by two clusters and externally.
 fn any_port() -> impl Strategy<Value = Port> {
     let number = prop_oneof![8 => vlan(), 1 => Just(0), 1 => Just(CLOSED)];
-    let list = || prop::collection::btree_set(number.clone(), 0..5);
+    let list = || prop::collection::btree_set(number.clone(), 0..5).prop_map(Trunks::from_iter);
     let mode = prop::sample::select(vec![
         None,
         None,
@@ -140,20 +143,20 @@ fn is_listed(desired: &FabricDesired, port: &Port) -> bool {
 
 /// Its record has VLANs of ours.
 fn is_remembered(port: &Port) -> bool {
-    Record::read(&port.external_ids, CLUSTER).vlans.into_iter().any(|vlan| VlanId::new(vlan).is_ok())
+    !Record::read(&port.external_ids, CLUSTER).vlans.vlans().is_empty()
 }
 
 fn nothing(desired: &FabricDesired) -> FabricDesired {
     let mut nothing = desired.clone();
-    nothing.vlans.clear();
+    nothing.vlans = FabricVlans::new();
     nothing.ports.iter_mut().for_each(|port| port.vlans = VlanSet::EMPTY);
     nothing
 }
 
 /// All VLANs of our cluster on any port, and all that it may adopt.
 fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
-    let recorded = view.ports.values().flat_map(|port| Record::read(&port.external_ids, CLUSTER).vlans);
-    let recorded: VlanSet = recorded.filter_map(|vlan| VlanId::new(vlan).ok()).collect();
+    let recorded = view.ports.values().map(|port| Record::read(&port.external_ids, CLUSTER).vlans);
+    let recorded = recorded.fold(VlanSet::EMPTY, |all, vlans| all.union(vlans.vlans()));
     desired.vlans.iter().fold(recorded, |all, vlan| all.union(&[vlan.vid].into_iter().collect()))
 }
 
@@ -235,7 +238,7 @@ proptest! {
         desired.device.drift = Drift::Repair;
         let there = apply(&view, &plan(&view, &desired, &SkippedPorts::new()));
         let mut emptied = there.clone();
-        emptied.ports.values_mut().for_each(|port| port.trunks.clear());
+        emptied.ports.values_mut().for_each(|port| port.trunks = Trunks::EMPTY);
         let again = apply(&emptied, &plan(&emptied, &desired, &SkippedPorts::new()));
         for (uuid, was) in &there.ports {
             let is = &again.ports[uuid];
@@ -245,8 +248,8 @@ proptest! {
             prop_assert!(!is.is_open(), "{was:?} became {is:?}");
             let of_ours = |port: &Port| -> BTreeSet<u16> {
                 let recorded = Record::read(&port.external_ids, CLUSTER).vlans;
-                let its_own = |vlan: &u16| *vlan == CLOSED || port.tag == Some(*vlan);
-                port.trunks.intersection(&recorded).copied().filter(|vlan| !its_own(vlan)).collect()
+                let of_ours = port.trunks.vlans().intersection(recorded.vlans());
+                of_ours.iter().map(VlanId::get).filter(|vlan| port.tag != Some(*vlan)).collect()
             };
             prop_assert!(of_ours(was).is_subset(&of_ours(is)), "{was:?} became {is:?}");
         }
@@ -273,12 +276,13 @@ proptest! {
         let plan = plan(&view, &desired, &SkippedPorts::new());
         for (uuid, change) in &plan.changes {
             let bridge = view.bridges.values().find(|ports| ports.contains(uuid)).unwrap();
-            let recorded = |cluster: &str| -> BTreeSet<u16> {
-                bridge.iter().flat_map(|uuid| Record::read(&view.ports[uuid].external_ids, cluster).vlans).collect()
+            let recorded = |cluster: &str| {
+                let records = bridge.iter().map(|uuid| Record::read(&view.ports[uuid].external_ids, cluster));
+                records.fold(Trunks::EMPTY, |all, record| all.union(&record.vlans))
             };
             let (mine, theirs) = (recorded(CLUSTER), recorded("d"));
-            let new: BTreeSet<u16> = change.record.vlans.difference(&mine).copied().collect();
-            prop_assert!(new.iter().all(|vlan| *vlan == CLOSED || !theirs.contains(vlan)), "{:?}", change);
+            let new = change.record.vlans.difference(&mine);
+            prop_assert!(new.vlans().intersection(theirs.vlans()).is_empty(), "{:?}", change);
         }
     }
 

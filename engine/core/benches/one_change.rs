@@ -1,5 +1,5 @@
 //! The cost of one change with N services, each with one access attachment, on a fabric of 4 switches. Measured are the
-//! effects of an event and the desired state of a switch. VLAN IDs repeat every 4,000 services, on ConnectionPoints of
+//! effects of an event. VLAN IDs repeat every 4,000 services, on ConnectionPoints of
 //! their own, so that N can exceed them.
 //!
 //! `cargo bench -p eno-core`
@@ -11,7 +11,7 @@ mod world;
 
 use divan::{Bencher, counter::ItemsCount};
 use eno_core::kinds::LeadsTo;
-use eno_core::{Event, StreamEvent, Target};
+use eno_core::{Event, StreamEvent};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
@@ -93,11 +93,4 @@ fn command_all_switches(bencher: Bencher, (switches, networks): (u16, u16)) {
         world.engine.handle(Event::Stream(StreamEvent::StreamsLost));
         world.reconcile().commands.len()
     });
-}
-
-/// Renders the complete desired state of one switch.
-#[divan::bench(args = SIZES)]
-fn desired_state_of_switch(bencher: Bencher, size: u32) {
-    let world = populated_world(size);
-    bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
 }

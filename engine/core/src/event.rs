@@ -158,6 +158,8 @@ pub enum StreamEvent {
     StreamsLost,
     /// The last report of this driver on the target is unreadable.
     ReportUnreadable(Target, Name),
+    /// A process of this driver can't read the target's command as it was published.
+    CommandUnread(Target, Name),
 }
 
 /// A custom resource, as far as the core needs it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_core::{Key, Object};
+use eno_core::{HopState, Key, Object, Target};
 use eno_schemas::{Applied, AppliedLink, LinkKind, Outcome, Phase};
 
 use crate::fixtures::{device_key, ready_world, switch, to_device, to_node};
@@ -221,4 +221,37 @@ fn forged_report_that_outlives_a_leader_makes_nothing_ready() {
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Pending));
     w.end_silence();
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+}
+
+/// The former engine made the hashes of commands in another way.
+#[test]
+fn commands_with_hashes_of_an_earlier_version_keep_their_confirmations() {
+    let (mut w, s, a) = ready_world();
+    w.nats.replace_hashes(|target, hash| match target {
+        Target::Fabric(_) => format!("former-{}", &hash[..8]),
+        Target::Nad(..) | Target::Node(_) => hash.to_owned(),
+    });
+    w.restart();
+    let switches: Vec<Target> = ["leaf1", "leaf2", "spine1", "spine2"].map(switch).into();
+    w.silent.extend(switches.iter().cloned());
+    w.settle();
+    for key in [&s, &a] {
+        let path = w.engine.path(key);
+        assert!(path.iter().all(|hop| hop.state == HopState::Confirmed), "{path:?}");
+        assert_eq!(w.phases[key].len(), 2, "{key}");
+    }
+    for target in &switches {
+        let command = w.command(target);
+        assert_eq!(
+            command.generation.hash,
+            command.desired.hash(),
+            "{target} is commanded with its new hash"
+        );
+    }
+    w.silent.clear();
+    w.settle();
+    w.delete(&a);
+    w.delete(&s);
+    w.settle();
+    assert!(w.carrying_ports(100).is_empty() && !w.objects.contains_key(&s));
 }

@@ -1,11 +1,14 @@
 //! Counters of the parts: the API server's requests, the switches' transactions, and processes' CPU time and memory.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use anyhow::Context as _;
 use axum::http::Request;
 use kube::Client;
 
+use crate::engine_metrics::{self, SENT_BYTES};
+use crate::manifests;
 use crate::sandbox::Sandbox;
 use crate::switch;
 use crate::usage;
@@ -73,6 +76,18 @@ pub(super) async fn transactions(
     Ok(all)
 }
 
+/// The bytes that the engine and the driver of switches sent to NATS so far.
+pub(super) async fn sent_bytes(http: &reqwest::Client, sandbox: &Sandbox) -> anyhow::Result<f64> {
+    let mut sum = 0.0;
+    for part in [eno_parts::ENGINE.name, eno_parts::DRIVER_NETCONF.name] {
+        let url = sandbox.url(part).with_context(|| format!("{part} does not run"))?;
+        let metrics = http.get(format!("{url}/metrics")).send().await?.error_for_status()?.text().await?;
+        let sent = SENT_BYTES.into_iter().find_map(|name| engine_metrics::value(&metrics, name));
+        sum += sent.with_context(|| format!("the metrics of {part} have no bytes sent to NATS"))?;
+    }
+    Ok(sum)
+}
+
 /// The operator's processes.
 fn own() -> impl Iterator<Item = &'static str> {
     eno_parts::ALL.into_iter().filter(|part| part.sandbox).map(|part| part.name)
@@ -80,7 +95,7 @@ fn own() -> impl Iterator<Item = &'static str> {
 
 /// The other parts that share the machine's cores.
 const OTHERS: [&str; 5] = ["kube-apiserver", "etcd", "kube-controller-manager", NATS_SERVER, "simulator"];
-const NATS_SERVER: &str = "nats-server";
+pub(super) const NATS_SERVER: &str = "nats-server";
 
 /// Seconds on CPUs, by part; `client` is this process.
 pub(super) type Cpu = BTreeMap<String, f64>;
@@ -92,15 +107,27 @@ pub(super) fn cpu(sandbox: &Sandbox) -> anyhow::Result<Cpu> {
     all.map(|(part, pid)| Ok((part.to_owned(), usage::cpu_seconds(pid)?))).collect()
 }
 
+/// Adds the counts of another period.
+pub(super) fn add<T: Default + AddAssign>(sum: &mut BTreeMap<String, T>, period: BTreeMap<String, T>) {
+    for (key, count) in period {
+        *sum.entry(key).or_default() += count;
+    }
+}
+
 /// The CPU time of each part since `before`, without negligible ones.
 pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
-    now.into_iter()
-        .map(|(part, seconds)| {
-            let earlier = before.get(&part).copied().unwrap_or_default();
-            (part, seconds - earlier)
-        })
-        .filter(|(_, seconds)| *seconds >= 0.05)
-        .collect()
+    let mut used = all_cpu_since(now, before);
+    used.retain(|_, seconds| *seconds >= 0.05);
+    used
+}
+
+/// The CPU time of each part since `before`.
+pub(super) fn all_cpu_since(now: Cpu, before: &Cpu) -> Cpu {
+    let since = |(part, seconds): (String, f64)| {
+        let earlier = before.get(&part).copied().unwrap_or_default();
+        (part, seconds - earlier)
+    };
+    now.into_iter().map(since).collect()
 }
 
 /// The largest resident memory since its start, in MiB, of each part whose memory limit in `deploy/` comes from this
@@ -108,6 +135,17 @@ pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
 pub(super) fn peak_memory_mib(sandbox: &Sandbox) -> anyhow::Result<BTreeMap<String, u64>> {
     let running = own().chain([NATS_SERVER]).filter_map(|part| Some((part, sandbox.pid(part)?)));
     running.map(|(part, pid)| Ok((part.to_owned(), usage::peak_kib(pid)? / 1024))).collect()
+}
+
+/// The memory limits of the engine's and NATS' containers in the manifests, in MiB, by the names of
+/// [`peak_memory_mib`].
+pub(super) fn memory_limits_mib() -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut limits = BTreeMap::new();
+    for (name, part) in [(eno_parts::ENGINE.name, eno_parts::ENGINE), (NATS_SERVER, eno_parts::NATS)] {
+        let limit = manifests::memory_limit_mib(part)?;
+        limits.extend(limit.map(|limit| (name.to_owned(), limit)));
+    }
+    Ok(limits)
 }
 
 /// Resident memory of a child, in KiB.

@@ -55,7 +55,7 @@ pub(super) fn base(pools_and_points: &[PoolAndPoint<'_>]) -> Result<Vec<DynamicO
 
 /// The index of the first single change, above all others.
 const FIRST_SAMPLE: usize = 1_000_000;
-/// Maximum number of single changes at a time, which the remaining VLAN IDs allow.
+/// Maximum number of timed single changes at a time, which the remaining VLAN IDs allow beside those that don't count.
 pub(super) const MAX_SAMPLES: usize = 90;
 
 pub(super) fn name(index: usize) -> String {

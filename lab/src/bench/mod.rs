@@ -1,6 +1,7 @@
 //! Benchmarks the operator on a fabric of simulated switches; see `docs/src/explanation/benchmark.md`.
 
 mod bare;
+mod changes;
 mod counters;
 mod load;
 mod pod_latency;
@@ -21,22 +22,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sandbox::{Sandbox, SandboxOptions};
 use crate::switch;
-use counters::Writes;
+use counters::{Cpu, Writes};
 use eno::apply::apply_all;
 use load::{Apis, EVERYWHERE, MAX_SAMPLES, SERVICES, Tracker, each};
 use pod_latency::Answers;
 use racks::Racks;
-use report::{CpuSeconds, Figures, percentile};
+use report::{CpuSeconds, Figures};
 
 /// Measures how fast and how big the operator is, in sandboxes of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   eno bench
-  eno bench --size 4000 --leaves 48 --spines 16 --nodes 480 --json figures.json")]
+  eno bench --size 4000 --there 100,4000 --leaves 48 --spines 16 --nodes 480 --json figures.json")]
 pub struct BenchArgs {
     /// How many attachments, each with an L2Service of its own (from 4,000 on they share them).
     #[arg(long, default_value_t = 1000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     size: usize,
+    /// With how many attachments there single changes are timed, in ascending order; the last number is the size.
+    /// Without it, they are timed once all are there.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    there: Vec<usize>,
     /// How many requests the client makes at a time.
     #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     concurrency: usize,
@@ -75,8 +80,9 @@ pub fn markdown(json: &str) -> anyhow::Result<String> {
     Ok(figures.markdown())
 }
 
-/// Measures, and prints the figures; an error when a target is missed by more than twice.
+/// Measures, and prints the figures; an error when a figure is more than 1.2 times its aim.
 pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    check_there(&args.there, args.size)?;
     tokio::select! {
         answers = measure_answers(&args), if args.only_answers => {
             eno::outln!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
@@ -92,12 +98,25 @@ pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()>
             }
             let missed = figures.missed();
             if !missed.is_empty() {
-                bail!("an aim is missed by more than twice: {}", missed.join("; "));
+                bail!("a figure is more than 1.2 times its aim: {}", missed.join("; "));
             }
             Ok(())
         }
         // Dropping the future kills the sandbox.
         () = stop.cancelled() => bail!("stopped"),
+    }
+}
+
+/// Checks the numbers of pairs with which single changes are timed.
+fn check_there(there: &[usize], size: usize) -> anyhow::Result<()> {
+    if there.windows(2).any(|pair| pair[0] >= pair[1]) {
+        bail!("the numbers of --there must ascend");
+    }
+    match there.last() {
+        Some(last) if *last != size => {
+            bail!("the last number of --there is {last}, and must be that of --size, which is {size}")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -168,21 +187,20 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
     apply_all(&client, "eno-bench", &load::base(&pools_and_points)?).await?;
     let apis = Apis::new(&client);
     let tracker = Tracker::start(&apis);
-    let services = args.size.min(SERVICES);
-    let objects = args.size + services;
 
-    let before = counters::writes(&client).await?;
-    let cpu_before = counters::cpu(sandbox)?;
-    let transactions = counters::transactions(&http, sandbox).await?;
-    let started = Instant::now();
-    each(0..args.size, args.concurrency, |index| apis.create(index)).await?;
-    tracker.until("creating", |seen| seen.ready.len() == objects).await?;
-    let create_to_ready = started.elapsed();
-    let creating = counters::cpu_since(counters::cpu(sandbox)?, &cpu_before);
-    eprintln!("  everything ready after {:.2} s", create_to_ready.as_secs_f64());
-    let mut our_writes = counters::since(&counters::writes(&client).await?, &before);
-    remove_creates(&mut our_writes, services, args.size);
-    let transactions = after(counters::transactions(&http, sandbox).await?, &transactions);
+    let mut created = Created::default();
+    let mut changes = Vec::new();
+    for there in args.there.iter().copied().filter(|there| *there < args.size) {
+        created.create(args, sandbox, &http, &apis, &tracker, there).await?;
+        until_quiet(&client).await?;
+        let changes_of = changes::measure(args, sandbox, &http, &apis, &tracker, there, racks.is_some());
+        changes.push(changes_of.await?);
+    }
+    created.create(args, sandbox, &http, &apis, &tracker, args.size).await?;
+    let create_to_ready = created.took.as_secs_f64();
+    eprintln!("  everything ready after {create_to_ready:.2} s");
+    let mut our_writes = created.writes;
+    remove_creates(&mut our_writes, args.size.min(SERVICES), args.size);
     let engine_memory = counters::resident_kib(sandbox, eno_parts::ENGINE.name)?;
     let driver_memory = counters::resident_kib(sandbox, eno_parts::DRIVER_NETCONF.name)?;
 
@@ -191,12 +209,14 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
 
+    let peak_of_first_engine = counters::peak_memory_mib(sandbox)?;
     let restart = restart::measure(sandbox, &http, &client).await?;
     eprintln!("  an engine that was started anew has caught up after {:.2} s", restart.seconds);
 
-    let mut changes = time_single_changes(args, &apis, &tracker, EVERYWHERE.name).await?;
-    let racks = match &racks {
-        Some(racks) => Some(racks.measure(args, sandbox, &http, &apis, &tracker).await?),
+    let with_all =
+        changes::measure(args, sandbox, &http, &apis, &tracker, args.size, racks.is_some()).await?;
+    let racks = match racks.iter().zip(with_all.between_racks_ms).next() {
+        Some((racks, alone)) => Some(racks.measure(args, sandbox, &http, &apis, &tracker, alone).await?),
         None => None,
     };
     let before = until_quiet(&client).await?;
@@ -205,33 +225,83 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
     let deleting = counters::cpu_since(counters::cpu(sandbox)?, &cpu_before);
     let deleting_writes = counters::since(&counters::writes(&client).await?, &before);
     eprintln!("  nothing left after {:.2} s", delete_to_nothing.as_secs_f64());
+    let mut peak_memory = counters::peak_memory_mib(sandbox)?;
+    for (part, earlier) in peak_of_first_engine {
+        let most = peak_memory.entry(part).or_default();
+        *most = earlier.max(*most);
+    }
     let sum: u64 = our_writes.values().sum();
+    let (one_change_median_ms, one_change_p95_ms) = (with_all.median_ms, with_all.p95_ms);
+    changes.push(with_all);
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     Ok(Figures {
         size: args.size,
         switches: args.leaves + args.spines,
         nodes: args.nodes,
         concurrency: args.concurrency,
-        create_to_ready: create_to_ready.as_secs_f64(),
+        create_to_ready,
         bare_client: None,
         bare_client_deleting: None,
-        cpu: CpuSeconds { creating, deleting, ..CpuSeconds::default() },
+        cpu: CpuSeconds { creating: created.cpu, deleting, ..CpuSeconds::default() },
         deleting_writes,
         our_writes_per_pair: sum as f64 / args.size as f64,
         our_writes,
-        transactions,
+        transactions: created.transactions,
         idle_writes,
         idle_seconds: args.idle,
         restart,
-        one_change_median_ms: percentile(&mut changes, 50),
-        one_change_p95_ms: percentile(&mut changes, 95),
+        one_change_median_ms,
+        one_change_p95_ms,
+        changes,
         between_racks_ms: racks,
         engine_memory_mib: engine_memory as f64 / 1024.0,
         driver_memory_mib: driver_memory as f64 / 1024.0,
-        peak_memory_mib: counters::peak_memory_mib(sandbox)?,
+        peak_memory_mib: peak_memory,
+        memory_limits_mib: counters::memory_limits_mib()?,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
         answers: None,
     })
+}
+
+/// What it took to create the pairs that are there, without what was measured in between.
+#[derive(Default)]
+struct Created {
+    pairs: usize,
+    /// The time until the last one was ready.
+    took: Duration,
+    cpu: Cpu,
+    writes: Writes,
+    /// NETCONF transactions by switch.
+    transactions: BTreeMap<String, u64>,
+}
+
+impl Created {
+    /// Creates further pairs until there are `pairs`, and waits until they are ready.
+    async fn create(
+        &mut self,
+        args: &BenchArgs,
+        sandbox: &Sandbox,
+        http: &reqwest::Client,
+        apis: &Apis,
+        tracker: &Tracker,
+        pairs: usize,
+    ) -> anyhow::Result<()> {
+        let client = sandbox.client();
+        let writes = counters::writes(&client).await?;
+        let cpu = counters::cpu(sandbox)?;
+        let transactions = counters::transactions(http, sandbox).await?;
+        let started = Instant::now();
+        each(self.pairs..pairs, args.concurrency, |index| apis.create(index)).await?;
+        let objects = pairs + pairs.min(SERVICES);
+        tracker.until("creating", |seen| seen.ready.len() == objects).await?;
+        self.took += started.elapsed();
+        counters::add(&mut self.cpu, counters::cpu_since(counters::cpu(sandbox)?, &cpu));
+        counters::add(&mut self.writes, counters::since(&counters::writes(&client).await?, &writes));
+        let transactions = after(counters::transactions(http, sandbox).await?, &transactions);
+        counters::add(&mut self.transactions, transactions);
+        self.pairs = pairs;
+        Ok(())
+    }
 }
 
 /// Removes the client's own creates from the counts.
@@ -248,31 +318,6 @@ fn after(now: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap
     now.into_iter()
         .map(|(name, count)| (name.clone(), count - before.get(&name).copied().unwrap_or(0)))
         .collect()
-}
-
-/// Times single changes in the full system, in milliseconds.
-async fn time_single_changes(
-    args: &BenchArgs,
-    apis: &Apis,
-    tracker: &Tracker,
-    place: &str,
-) -> anyhow::Result<Vec<f64>> {
-    let mut samples = Vec::with_capacity(args.samples);
-    for sample in 0..args.samples {
-        let started = Instant::now();
-        let pair = apis.add(sample, place).await?;
-        tracker.until("one change", |seen| pair.iter().all(|one| seen.ready.contains(one))).await?;
-        samples.push(started.elapsed().as_secs_f64() * 1000.0);
-    }
-    remove(args.samples, args, apis, tracker).await?;
-    Ok(samples)
-}
-
-/// Deletes this many single changes.
-async fn remove(count: usize, args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow::Result<()> {
-    each(0..count, args.concurrency, |sample| apis.remove(sample)).await?;
-    let objects = args.size + args.size.min(SERVICES);
-    tracker.until("deleting the single changes", |seen| seen.present.len() == objects).await
 }
 
 /// The writes so far, once there are none for two seconds: informative statuses are written later.
@@ -303,4 +348,18 @@ async fn delete(
         try_join_all(sandbox.switches().iter().map(|info| switch::until_without_managed_vlans(http, info)));
     empty.await.context("asking the switches")?;
     Ok(started.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_pairs_ascend_to_the_size() {
+        assert!(check_there(&[], 1000).is_ok());
+        assert!(check_there(&[100, 1000], 1000).is_ok());
+        assert!(check_there(&[100, 1000], 4000).is_err());
+        assert!(check_there(&[1000, 100, 1000], 1000).is_err());
+        assert!(check_there(&[100, 100], 100).is_err());
+    }
 }

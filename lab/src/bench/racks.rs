@@ -5,9 +5,10 @@ use std::time::Instant;
 use anyhow::Context as _;
 use eno_simulator::{Fault, Topology};
 
+use super::BenchArgs;
+use super::changes::remove;
 use super::load::{Apis, PoolAndPoint, Tracker};
 use super::report::{BetweenRacks, percentile};
-use super::{BenchArgs, remove, time_single_changes};
 use crate::sandbox::Sandbox;
 use crate::switch;
 
@@ -17,7 +18,7 @@ const SLOW_MS: u64 = 3000;
 const SAMPLES: usize = 30;
 const WARM_UP: usize = 4;
 /// The names of the pool and point of the first two racks, and of the last two.
-const FIRST: &str = "bench-first";
+pub(super) const FIRST: &str = "bench-first";
 const LAST: &str = "bench-last";
 
 /// The nodes of the first two racks and of the last two; the last rack's leaf gets the faults.
@@ -56,7 +57,8 @@ impl Racks {
         ]
     }
 
-    /// Times changes between the first two racks, alone and beside changes between the last two.
+    /// Times changes between the first two racks beside changes between the last two. `alone`: their median without
+    /// others, in milliseconds.
     pub(super) async fn measure(
         &self,
         args: &BenchArgs,
@@ -64,10 +66,10 @@ impl Racks {
         http: &reqwest::Client,
         apis: &Apis,
         tracker: &Tracker,
+        alone: f64,
     ) -> anyhow::Result<BetweenRacks> {
         let leaf =
             sandbox.switch(&self.faulty_leaf).with_context(|| format!("there is no {}", self.faulty_leaf))?;
-        let alone = percentile(&mut time_single_changes(args, apis, tracker, FIRST).await?, 50);
         let mut medians = [0.0; 3];
         let states = [
             None,
@@ -80,7 +82,7 @@ impl Racks {
             }
             *median = percentile(&mut changes(apis, tracker).await?, 50);
             switch::inject(http, leaf, &Fault::Clear {}).await?;
-            remove(2 * (WARM_UP + SAMPLES), args, apis, tracker).await?;
+            remove(2 * (WARM_UP + SAMPLES), args, apis, tracker, args.size).await?;
         }
         let [beside, slow, dead] = medians;
         Ok(BetweenRacks { alone, beside, slow, dead })

@@ -108,7 +108,7 @@ impl Soak<'_> {
         let stream_states = async {
             let nats = match nats {
                 Some(nats) => nats,
-                None => nats.insert(streams::connect_inspector(self.sandbox).await?),
+                None => nats.insert(crate::nats::connect_inspector(self.sandbox).await?),
             };
             streams::read(nats).await
         };

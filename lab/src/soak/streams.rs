@@ -3,23 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use eno_control_plane::NatsUser;
-use eno_sbi::nats::{Connection, NatsArgs, connect};
+use eno_sbi::nats::Connection;
 use eno_schemas::subject;
 use futures::future::try_join_all;
-use tokio_util::sync::CancellationToken;
-
-use crate::sandbox::Sandbox;
 
 /// A bucket is a stream too.
 const CALLBACKS: &str = "KV_ENO_CALLBACKS";
-/// All streams with their number of consumers: each of the six driver instances reads its commands and owners, and the
-/// leading engine all but the owners.
-const STREAMS: [(&str, usize); 8] = [
+/// All streams with their number of consumers: each of the six driver instances reads its commands and owners, each of
+/// the four that realise switches its parts, and the leading engine all but the owners.
+const STREAMS: [(&str, usize); 9] = [
     (subject::COMMANDS, 7),
+    (subject::PARTS, 5),
     (subject::RESULTS, 1),
     (subject::TRANSITIONS, 1),
     (subject::HISTORY, 0),
@@ -28,8 +24,8 @@ const STREAMS: [(&str, usize); 8] = [
     ("KV_ENO_OWNERS", 6),
     (CALLBACKS, 1),
 ];
-/// Maximum time for a connection to NATS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// A switch without VLANs has a root part and a switch part.
+const PARTS_OF_AN_EMPTY_SWITCH: u64 = 2;
 
 /// The numbers of messages and consumers of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,20 +36,6 @@ pub(super) struct StreamState {
 
 /// The states by stream name.
 pub(super) type StreamStates = BTreeMap<&'static str, StreamState>;
-
-/// Connects as the read-only user.
-pub(super) async fn connect_inspector(sandbox: &Sandbox) -> anyhow::Result<Connection> {
-    let nats = sandbox.control_plane().nats();
-    let args = NatsArgs {
-        nats_url: nats.url.clone(),
-        nats_credentials: Some(nats.seed_of(NatsUser::Inspect)),
-        nats_ca: None,
-        nats_replicas: 1,
-    };
-    let stop = CancellationToken::new();
-    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connect(&args, "eno-cli", &stop)).await;
-    Ok(connection.context("NATS does not let us in")??)
-}
 
 /// Reads the states of all streams.
 pub(super) async fn read(connection: &Connection) -> anyhow::Result<StreamStates> {
@@ -87,6 +69,11 @@ pub(super) fn differences(
                 "stream {name} has {} messages for {min_targets} to {max_targets} targets",
                 state.messages
             ));
+        }
+        let most_parts = PARTS_OF_AN_EMPTY_SWITCH * max_targets as u64;
+        if all_gone && name == subject::PARTS && state.messages > most_parts {
+            violations
+                .push(format!("stream {name} has {} messages for {max_targets} targets", state.messages));
         }
         // One message holds the read position of the outbox.
         if all_gone && name == CALLBACKS && state.messages > 1 {
@@ -126,6 +113,11 @@ mod tests {
             [vec![], vec!["stream ENO_TRANSITIONS has 2 consumers for 1 readers".to_owned()]]
         );
         set_state(subject::TRANSITIONS, 900, 1);
+        assert_eq!(
+            set_state(subject::PARTS, 9, 5),
+            [vec![], vec!["stream ENO_PARTS has 9 messages for 4 targets".to_owned()]]
+        );
+        set_state(subject::PARTS, 8, 5);
         assert!(set_state(subject::RESULTS, 4, 1).concat().is_empty());
         for messages in [2, 5] {
             let found = set_state(subject::RESULTS, messages, 1);

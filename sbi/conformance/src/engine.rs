@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use eno_schemas::{Command, Outcome, Report, Subject, decode, encode, subject};
+use eno_schemas::{
+    Command, Desired, DriverHello, Head, Outcome, PartHash, Report, Subject, Tree, decode, encode, subject,
+};
 use futures::StreamExt;
 
 use super::NatsServer;
-use eno_sbi::nats::{Connection, ensure_streams, forget_target};
+use eno_sbi::PARTS;
+use eno_sbi::nats::{Connection, Content, Selection, ensure_streams, for_each_stored, forget_target};
 
 /// Time limit for an expected report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(40);
@@ -31,7 +34,57 @@ impl Engine {
         Self { connection }
     }
 
-    /// Publishes a command.
+    /// Publishes a command as its driver reads it: in parts, if each of its processes announces that.
+    pub async fn send(&self, command: &Command) {
+        if self.sends_parts(&command.driver).await && Head::of(command).is_some() {
+            self.parts(command, |_| true).await;
+            self.head(command).await;
+        } else {
+            self.command(command).await;
+        }
+    }
+
+    /// True when each process of the driver announces that it reads parts.
+    pub async fn sends_parts(&self, driver: &str) -> bool {
+        let mut reads = Vec::new();
+        let keys = subject::of_bucket(subject::DRIVERS, &format!("{}.*", subject::token(driver)));
+        let stream = subject::bucket_stream(subject::DRIVERS);
+        for_each_stored(&self.connection.jetstream, Selection::last(&stream, &keys), |message| {
+            if let Content::Payload(payload) = message.content {
+                let hello: DriverHello = decode(&payload).expect("a presence that keeps its schema");
+                reads.push(hello.capabilities.iter().any(|one| one == PARTS));
+            }
+        })
+        .await
+        .expect("the drivers");
+        !reads.is_empty() && !reads.contains(&false)
+    }
+
+    /// Publishes the head of a command of a switch.
+    pub async fn head(&self, command: &Command) {
+        let head = Head::of(command).expect("a command that can be sent in parts");
+        let bytes = encode(&head).expect("a head that keeps its schema");
+        self.raw(&command.driver, &command.target, bytes).await;
+    }
+
+    /// Publishes the parts of a command that `chosen` returns true for.
+    pub async fn parts(&self, command: &Command, chosen: impl Fn(PartHash) -> bool) {
+        let Desired::Fabric(desired) = &command.desired else { panic!("only switches have parts") };
+        let tree = Tree::of(desired);
+        for part in tree.parts().filter(|part| chosen(*part)) {
+            let payload = tree.payload(desired, part).expect("a part of the state");
+            self.raw_part(&command.driver, &command.target, part, payload).await;
+        }
+    }
+
+    /// Publishes any payload as a part of a target's commands.
+    pub async fn raw_part(&self, driver: &str, target: &str, part: PartHash, payload: impl Into<Vec<u8>>) {
+        let subject = Subject::part(driver, target, part).to_string();
+        let sent = self.connection.jetstream.publish(subject, payload.into().into()).await;
+        sent.expect("a connection").await.expect("an acknowledgement");
+    }
+
+    /// Publishes a whole command.
     pub async fn command(&self, command: &Command) {
         let bytes = encode(command).expect("a command that keeps its schema");
         self.raw(&command.driver, &command.target, bytes).await;

@@ -37,7 +37,7 @@ pub(super) fn transaction_command<R: DriverFixture>(
         id: "t1".into(),
         participants: vec![fixture.target(), "another".into()],
         deadline: deadline.to_string(),
-        decide_within_ms: None,
+        decide_within_ms: u64::try_from(left.as_millis()).ok(),
         decision,
     };
     Command { transaction: Some(transaction), ..command }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_schemas::{Decision, Outcome, Report};
+use eno_schemas::{Decision, Outcome, PayloadKind, Report};
 
 use super::holding::{can_hold, transaction_command};
 use super::program::ProgramFixture;
-use super::{DriverFixture, Engine, NatsServer, RunningHost, all, command, done};
-use eno_sbi::Driver;
+use super::{DriverFixture, Engine, NatsServer, RunningHost, all, command, done, soon};
 use eno_sbi::host::{HostOptions, Ownership};
+use eno_sbi::{Driver, Identity};
 
 /// A target with an invalid command, which is rejected after all earlier commands were handled.
 const SENTINEL: &str = "conformance-sentinel";
@@ -34,7 +34,15 @@ impl DriverProcess {
         let connection = server.connect("eno-driver").await;
         let mut options = HostOptions::new(connection, Ownership::WholeDriver, "0");
         options.instance = INSTANCE.into();
-        Self(Running::Task(RunningHost::start(driver, options)))
+        let Identity { name, kinds, .. } = driver.identity();
+        let process = Self(Running::Task(RunningHost::start(driver, options)));
+        if kinds.contains(&PayloadKind::Fabric) {
+            // The host announces it once it can.
+            let engine = Engine { connection: server.connect("eno-engine").await };
+            let announced = async { while !engine.sends_parts(&name).await {} };
+            soon("the host announces that it reads parts", announced).await;
+        }
+        process
     }
 
     pub(super) fn program(fixture: ProgramFixture) -> Self {
@@ -77,12 +85,12 @@ pub async fn repeated_and_older_commands_change_nothing<R: DriverFixture>(fixtur
     let (driver, target) = (fixture.driver().identity().name, fixture.target());
     let host = fixture.start_host(&server).await;
     let newest = command(&*fixture, &driver, 2, &all(&*fixture));
-    engine.command(&newest).await;
+    engine.send(&newest).await;
     engine.report(&driver, &target, done(2)).await;
     let writes = fixture.writes().await;
 
-    engine.command(&newest).await;
-    engine.command(&command(&*fixture, &driver, 1, &BTreeSet::new())).await;
+    engine.send(&newest).await;
+    engine.send(&command(&*fixture, &driver, 1, &BTreeSet::new())).await;
     engine.raw(&driver, SENTINEL, "1").await;
     engine.report(&driver, SENTINEL, |_| true).await;
     host.stop().await;
@@ -106,7 +114,7 @@ pub async fn killed_host_is_resumed_by_the_next<R: DriverFixture>(fixture: Arc<R
     for sequence in 1..=4 {
         let host = fixture.start_host(&server).await;
         let items = if sequence % 2 == 0 { BTreeSet::new() } else { all(&*fixture) };
-        engine.command(&command(&*fixture, &driver, sequence, &items)).await;
+        engine.send(&command(&*fixture, &driver, sequence, &items)).await;
         // Somewhere between the first step and the report.
         host.let_work(sequence * sequence * 10).await;
         host.kill().await;
@@ -137,7 +145,7 @@ pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fix
         (Decision::Confirm, BTreeSet::new()),
     ] {
         let mut command = transaction_command(&*fixture, &prober, sequence, &items, long, None);
-        engine.command(&command).await;
+        engine.send(&command).await;
         let held =
             |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
         engine.report(&driver, &target, held).await;
@@ -146,7 +154,7 @@ pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fix
         if let Some(transaction) = &mut command.transaction {
             transaction.decision = Some(decision);
         }
-        engine.command(&command).await;
+        engine.send(&command).await;
         let ended = |report: &Report| report.generation.sequence == sequence + 1;
         let report = engine.report(&driver, &target, ended).await;
         match decision {
@@ -158,7 +166,7 @@ pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fix
         sequence += 2;
     }
     // The end of the process rolls back an undecided change.
-    engine.command(&transaction_command(&*fixture, &prober, sequence, &all(&*fixture), long, None)).await;
+    engine.send(&transaction_command(&*fixture, &prober, sequence, &all(&*fixture), long, None)).await;
     let held = |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
     engine.report(&driver, &target, held).await;
     host.stop().await;

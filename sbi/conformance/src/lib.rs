@@ -2,8 +2,9 @@
 //!
 //! A test provides a [`DriverFixture`]: the driver and a target whose real state can be read and edited
 //! without the driver. [`conformance_tests!`] makes one test of each check. A check panics with its finding.
-//! The checks of [`holding`] are for drivers with the capability [`HOLD`](eno_sbi::HOLD), and pass for
-//! others.
+//! The checks of [`holding`] are for drivers with the capability [`HOLD`](eno_sbi::HOLD), those of [`parts`] for drivers
+//! with the capability [`PARTS`](eno_sbi::PARTS). They pass for others. Whoever announces [`PARTS`](eno_sbi::PARTS)
+//! gets the commands of all checks in parts.
 
 pub mod checks;
 mod engine;
@@ -12,6 +13,7 @@ pub mod holding;
 pub mod hosted;
 mod nats_server;
 pub mod ovs_database;
+pub mod parts;
 pub mod program;
 mod running_host;
 mod shipped_memory;
@@ -100,7 +102,11 @@ macro_rules! conformance_tests {
             killed_hold_is_settled_by_the_next_process
         }
         $crate::conformance_tests! { @hosted $fixture;
-            repeated_and_older_commands_change_nothing, killed_host_is_resumed_by_the_next, hold_is_reported_and_decided_through_the_host
+            hosted: repeated_and_older_commands_change_nothing, killed_host_is_resumed_by_the_next,
+            hold_is_reported_and_decided_through_the_host
+        }
+        $crate::conformance_tests! { @hosted $fixture;
+            parts: head_waits_for_its_parts, lost_part_is_asked_for, newest_command_counts_whole_or_in_parts
         }
     };
     (@holding $fixture:expr; $($check:ident),+) => { $(
@@ -115,10 +121,10 @@ macro_rules! conformance_tests {
             $crate::checks::$check(&$fixture).await;
         }
     )+ };
-    (@hosted $fixture:expr; $($check:ident),+) => { $(
+    (@hosted $fixture:expr; $module:ident: $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::hosted::$check(std::sync::Arc::new($fixture)).await;
+            $crate::$module::$check(std::sync::Arc::new($fixture)).await;
         }
     )+ };
 }

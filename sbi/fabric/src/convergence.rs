@@ -12,6 +12,7 @@ use std::time::Instant;
 use eno_sbi::Reconciled;
 use eno_schemas::{Applied, Drift, FabricDesired, Note, Rejection};
 
+use crate::desired::Content;
 use crate::report::{BoundedNotes, change_report};
 
 /// Maximum drift notes of one report.
@@ -19,11 +20,11 @@ const MAX_DRIFT_NOTES: usize = 32;
 
 /// The content of the desired state that the last reconcile of a device verified in full.
 #[derive(Debug, Default)]
-pub struct Verified(Option<String>);
+pub struct Verified(Option<Content>);
 
 impl Verified {
     /// Starts a reconcile to the desired state with this content.
-    pub fn start(&mut self, desired: &FabricDesired, content: &str) -> Convergence {
+    pub fn start(&mut self, desired: &FabricDesired, content: &Content) -> Convergence {
         // Another command may be applied in part.
         self.0.take_if(|verified| verified != content);
         Convergence {
@@ -36,7 +37,7 @@ impl Verified {
     }
 
     /// The reconcile to this content ended.
-    pub fn end(&mut self, content: String, converged: &Converged) {
+    pub fn end(&mut self, content: Content, converged: &Converged) {
         if converged.reconciled.rejected.is_empty() && !converged.drift_stays {
             self.0 = Some(content);
         }
@@ -129,24 +130,25 @@ mod tests {
         let mut desired = fabrics::desired("c1", Device::new("leaf1"), "", &[]);
         desired.device.drift = Drift::Report;
         let mut verified = Verified::default();
-        for (content, drift_stays, is_left) in
-            [("a", true, false), ("a", false, false), ("a", false, true), ("b", false, false)]
+        let content = |vlans: &str| Content::of(fabrics::desired("c1", Device::new("leaf1"), vlans, &[]));
+        for (vlans, drift_stays, is_left) in
+            [("1", true, false), ("1", false, false), ("1", false, true), ("2", false, false)]
         {
-            let convergence = verified.start(&desired, content);
-            assert_eq!(convergence.leaves_drift(), is_left, "{content} {drift_stays}");
-            verified.end(content.to_owned(), &end(convergence, drift_stays));
+            let convergence = verified.start(&desired, &content(vlans));
+            assert_eq!(convergence.leaves_drift(), is_left, "{vlans} {drift_stays}");
+            verified.end(content(vlans), &end(convergence, drift_stays));
         }
-        let mut convergence = verified.start(&desired, "b");
+        let mut convergence = verified.start(&desired, &content("2"));
         convergence.count(1, 0);
         assert!(!convergence.leaves_drift(), "the rest of a change is no drift");
         desired.device.drift = Drift::Repair;
-        assert!(!verified.start(&desired, "b").leaves_drift());
+        assert!(!verified.start(&desired, &content("2")).leaves_drift());
     }
 
     #[test]
     fn drift_of_the_first_plan_is_noted() {
         let desired = fabrics::desired("c1", Device::new("leaf1"), "", &[]);
-        let mut convergence = Verified::default().start(&desired, "a");
+        let mut convergence = Verified::default().start(&desired, &Content::of(desired.clone()));
         convergence.first_plan(|_| vec![Note::new("Drift", Item::TARGET, "gone"); 40]);
         convergence.first_plan(|_| panic!("it is not the first"));
         convergence.count(2, 0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{Desired, FabricDesired, FabricPort, VlanSet};
+use eno_schemas::{FabricDesired, FabricPort, VlanSet};
 
 /// The device's name of what a listed port stands for: its LAG, or the port itself.
 pub fn listed_name(port: &FabricPort) -> &str {
@@ -30,12 +30,50 @@ pub fn vlans_of<'a>(ports: impl IntoIterator<Item = &'a FabricPort>) -> VlanSet 
 
 /// The VLANs that are to exist.
 pub fn desired_vlans(desired: &FabricDesired) -> VlanSet {
-    desired.vlans.iter().map(|vlan| vlan.vid).collect()
+    desired.vlans.vids()
 }
 
-/// The hash of a desired state without its port memory and its audit interval, which cause no change of the device.
-pub fn content_hash(mut desired: FabricDesired) -> String {
-    desired.device.audit_interval = None;
-    desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
-    Desired::Fabric(desired).hash()
+/// A desired state without its port memory and its audit interval, which cause no change of the device. Comparing two
+/// costs nothing for the VLANs that they share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content(FabricDesired);
+
+impl Content {
+    /// The content of a desired state.
+    pub fn of(mut desired: FabricDesired) -> Self {
+        desired.device.audit_interval = None;
+        desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
+        Self(desired)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use eno_conformance::fabrics;
+    use eno_schemas::{Device, PortBefore};
+
+    use super::*;
+
+    #[test]
+    fn content_is_what_changes_a_device() {
+        let desired = fabrics::desired("c1", Device::new("leaf1"), "10-40", &[("p1", "10-20")]);
+        let content = Content::of(desired.clone());
+        let differs = |change: fn(&mut FabricDesired)| {
+            let mut other = desired.clone();
+            change(&mut other);
+            Content::of(other) != content
+        };
+        assert!(!differs(|other| other.device.audit_interval = NonZeroU32::new(60)));
+        assert!(!differs(|other| other.ports[0].closed = true));
+        assert!(!differs(|other| other.ports[0].before = Some(PortBefore::default())));
+        // The same VLANs in blocks of their own.
+        assert!(!differs(|other| other.vlans = other.vlans.iter().cloned().collect()));
+        assert!(differs(|other| other.vlans.retain(|vlan| vlan.vid != fabrics::vid(40))));
+        assert!(differs(|other| other.ports[0].vlans = fabrics::set("10-21")));
+        assert!(differs(|other| other.ports[0].lag = Some("lag1".into())));
+        assert!(differs(|other| other.cluster_uid = Some("u".into())));
+        assert!(differs(|other| other.device.address = "leaf2".into()));
+    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`driver`] | the targets and their locks, commands, previews, audits, and what the host hears of changes |
 //! | [`convergence`] | what a reconcile remembers: drift, what it changed, and what was verified before |
-//! | [`desired`] | the ports and VLANs of a desired state, and its content hash |
+//! | [`desired`] | the ports and VLANs of a desired state, and the content that two of them share |
 //! | [`report`] | rejections, bounded notes, changes, and the observed state |
 
 pub mod convergence;

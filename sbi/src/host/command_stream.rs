@@ -1,15 +1,21 @@
-//! Reads the latest command of each target from the commands stream, for as long as the host runs.
+//! Reads the latest command of each target from the commands stream, and the parts of commands from theirs, for as long
+//! as the host runs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_schemas::{Command, Generation, PayloadKind, Subject, SubjectKind, decode, subject};
+use bytes::Bytes;
+use eno_schemas::{
+    Command, CommandMessage, Generation, Head, PartHash, PayloadKind, Subject, SubjectKind, TargetName,
+    decode_command, subject,
+};
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tracing::warn;
 
 use super::scheduler::InvalidCommand;
-use crate::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader};
+use crate::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader, last_stored};
 use crate::work::set_deadline;
 
 /// A term is the Unix time in seconds at which an engine began to lead. By this much the engine's clock may be ahead.
@@ -34,6 +40,14 @@ pub(super) enum Event {
     CaughtUp,
     /// The latest command of a target, with its stream position.
     Command(Arc<Command>, u64),
+    /// The head of the latest command of a target, with its stream position and the time since NATS stored it.
+    Head(Head, u64, Duration),
+    /// A replay of the parts from their start begins.
+    PartsStarted,
+    /// The replay has delivered every stored part.
+    PartsCaughtUp,
+    /// A part of commands of a target, of this name, that was not checked.
+    Part(String, PartHash, Bytes),
     /// An invalid message on the subject of this target, with its stream position.
     Invalid(String, u64, InvalidCommand),
 }
@@ -72,7 +86,101 @@ async fn read(
     }
 }
 
+/// Reads the parts of commands until the receiver is closed. Sets `can_read` once the stream lets itself be read: an
+/// earlier engine has not created it, and a driver may lack the right.
+pub(super) async fn run_parts(
+    connection: Connection,
+    filter: CommandFilter,
+    events: mpsc::Sender<Event>,
+    can_read: watch::Sender<bool>,
+) {
+    let mut restarts = Restarts::new(&connection, None);
+    let reading = async {
+        while restarts.follow("reading the parts", read_parts(&connection, &filter, &events, &can_read)).await
+        {
+        }
+    };
+    tokio::select! {
+        () = reading => {}
+        () = events.closed() => {}
+    }
+}
+
+async fn read_parts(
+    connection: &Connection,
+    filter: &CommandFilter,
+    events: &mpsc::Sender<Event>,
+    can_read: &watch::Sender<bool>,
+) -> Result<ControlFlow<()>, async_nats::Error> {
+    let selection = filter.subject_of_parts();
+    let mut parts =
+        StreamReader::open(&connection.jetstream, Selection::last(subject::PARTS, &selection)).await?;
+    can_read.send_replace(true);
+    events.send(Event::PartsStarted).await?;
+    let mut caught_up = false;
+    loop {
+        if !caught_up && parts.is_caught_up() {
+            caught_up = true;
+            events.send(Event::PartsCaughtUp).await?;
+        }
+        if let Some(event) = parse_part(parts.next().await?) {
+            events.send(event).await?;
+        }
+    }
+}
+
+/// Reads single parts of a target.
+pub(super) async fn read_alone(
+    connection: Connection,
+    driver: String,
+    target: String,
+    parts: Vec<PartHash>,
+    events: mpsc::Sender<Event>,
+) {
+    for part in parts {
+        let subject = Subject::part(&driver, &target, part).to_string();
+        match last_stored(&connection.jetstream, subject::PARTS, &subject).await {
+            Ok(found) => {
+                if let Some(event) = found.and_then(parse_part)
+                    && events.send(event).await.is_err()
+                {
+                    return;
+                }
+            }
+            Err(error) => return warn!(%error, %target, %part, "reading a part that is lacking"),
+        }
+    }
+}
+
+/// `None`: no part of ENO stored it, or it was purged.
+fn parse_part(message: StoredMessage) -> Option<Event> {
+    let Ok(Subject::Part(TargetName { target, .. }, hash)) = message.subject.parse() else {
+        warn!(subject = message.subject, "ignoring a message on a subject that names no part");
+        return None;
+    };
+    match message.content {
+        Content::Payload(payload) => Some(Event::Part(target.into_owned(), hash, payload)),
+        Content::Removed => None,
+        Content::Foreign(reason) => {
+            warn!(%target, part = %hash, reason, "ignoring a message that is no part");
+            None
+        }
+    }
+}
+
 impl CommandFilter {
+    /// True when commands may come in parts.
+    pub fn reads_parts(&self) -> bool {
+        self.kinds.contains(&PayloadKind::Fabric)
+    }
+
+    fn subject_of_parts(&self) -> String {
+        match &self.target {
+            Some(target) => SubjectKind::Part.of_target(&TargetName::new(&self.driver, target)),
+            None => SubjectKind::Part.of_driver(&self.driver),
+        }
+    }
+
     /// The consumer's filter subject.
     fn subject(&self) -> String {
         match &self.target {
@@ -101,40 +209,58 @@ impl CommandFilter {
             let generation = parse_generation(payload);
             Event::Invalid(target, position, InvalidCommand { generation, reason })
         };
-        let mut command: Command = match decode(payload) {
-            Ok(command) => command,
+        let message = match decode_command(payload) {
+            Ok(message) => message,
             Err(error) => return invalid(target_of(subject), error.to_string()),
         };
-        if Subject::command(&command.driver, &command.target).to_string() != subject {
+        let (driver, target, term, kind, transaction) = match &message {
+            CommandMessage::Whole(it) => {
+                let transaction = it.transaction.as_ref().map(|of| &of.id);
+                (&it.driver, &it.target, it.generation.term, it.desired.kind(), transaction)
+            }
+            CommandMessage::Head(it) => {
+                let transaction = it.transaction.as_ref().map(|of| &of.id);
+                (&it.driver, &it.target, it.generation.term, it.desired.kind, transaction)
+            }
+        };
+        if Subject::command(driver, target).to_string() != subject {
             let reason = format!(
-                "command message for target {:?} of driver {:?} came on subject {}",
-                command.target, command.driver, subject
+                "command message for target {target:?} of driver {driver:?} came on subject {subject}"
             );
             return invalid(target_of(subject), reason);
         }
-        let term = command.generation.term;
         if term > MAX_TERM_AHEAD + unix_seconds() {
             // Its generation is not repeated in the report.
             let reason = format!("its term {term} is more than a day ahead, so no engine issued it");
-            return Event::Invalid(command.target, position, InvalidCommand { generation: None, reason });
+            return Event::Invalid(target.clone(), position, InvalidCommand { generation: None, reason });
         }
-        let kind = command.desired.kind();
         if !self.kinds.contains(&kind) {
             let reason = format!("driver {} does not realise targets of kind {kind:?}", self.driver);
-            return invalid(command.target, reason);
+            return invalid(target.clone(), reason);
         }
-        if let (Some(transaction), false) = (&command.transaction, self.can_hold) {
+        if let (Some(transaction), false) = (transaction, self.can_hold) {
             let reason = format!(
-                "driver {} can't hold a change, and so has no part in transaction {}",
-                self.driver, transaction.id
+                "driver {} can't hold a change, and so has no part in transaction {transaction}",
+                self.driver
             );
-            return invalid(command.target, reason);
+            return invalid(target.clone(), reason);
         }
-        if let Some(transaction) = &mut command.transaction {
-            set_deadline(transaction, age, jiff::Timestamp::now());
+        match message {
+            CommandMessage::Whole(command) => Event::Command(with_deadline(*command, age), position),
+            CommandMessage::Head(head) if kind == PayloadKind::Fabric => Event::Head(head, position, age),
+            CommandMessage::Head(head) => {
+                invalid(head.target, format!("commands of targets of kind {kind:?} have no parts"))
+            }
         }
-        Event::Command(Arc::new(command), position)
     }
+}
+
+/// The command with the deadline of its transaction by the clock of this process. `age`: the time since NATS stored it.
+pub(super) fn with_deadline(mut command: Command, age: Duration) -> Arc<Command> {
+    if let Some(transaction) = &mut command.transaction {
+        set_deadline(transaction, age, jiff::Timestamp::now());
+    }
+    Arc::new(command)
 }
 
 fn unix_seconds() -> u64 {

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use super::metrics::HostMetrics;
+use super::parts::Lacking;
 use super::publish::{Published, Publisher, ReportError, ReportRecord};
 use super::scheduler::{InvalidCommand, Job, Start, generation_without_hash};
 use super::{Ownership, WHOLE_DRIVER_KEY};
@@ -85,6 +86,7 @@ pub(super) async fn run<D: Driver>(
                 let report = context.report(&target, generation, rejected(invalid));
                 context.publish(&mut record, report, newest).await;
             }
+            Job::Wait(lacking) => context.report_lacking(&target, lacking, &mut record).await,
             Job::Verify => context.verify(&target, newest, &mut record).await,
             Job::Forget => {
                 info!("forgetting the target");
@@ -146,7 +148,11 @@ impl<D: Driver> Context<D> {
     ) -> (Reconciled, Arc<Command>) {
         let started = Instant::now();
         let (progress, messages) = mpsc::channel(16);
-        let reported = record.report().cloned();
+        // Reports of work in progress have no state.
+        let mut reported = record.report().cloned();
+        if let Some(report) = &mut reported {
+            report.applied = report.applied.take().or_else(|| record.applied.clone());
+        }
         let work = Work::new(command.clone(), newest.clone(), progress)
             .with_reported(reported)
             .with_ownership(self.owned_targets.ownership_of(match self.ownership {
@@ -176,7 +182,10 @@ impl<D: Driver> Context<D> {
             }
             Phase::Settled(_) | Phase::Working | Phase::Held(_) => command.clone(),
         };
-        record.applied.clone_from(&reconciled.applied);
+        // Work that was given up has read nothing back.
+        if !matches!(reconciled.outcome, Outcome::Progress { .. }) {
+            record.applied.clone_from(&reconciled.applied);
+        }
         self.metrics.reconciled(&reconciled, started.elapsed());
         let generation = &worked_on.generation;
         match &reconciled.outcome {
@@ -220,6 +229,7 @@ impl<D: Driver> Context<D> {
         if let Some(held) = held {
             let since = tokio::time::Instant::now();
             permit.release();
+            let held = Reconciled { applied: None, ..held };
             let report = self.report(&command.target, &command.generation, held);
             debug!(generation = %command.generation, "held");
             let publishing = async {
@@ -258,14 +268,32 @@ impl<D: Driver> Context<D> {
                 debug!(%error, "no progress report");
                 continue;
             }
-            let report = self.report(
-                &command.target,
-                &command.generation,
-                Reconciled { applied: record.applied.clone(), ..Reconciled::progress(last.clone()) },
-            );
+            let progress = Reconciled::progress(last.clone());
+            let report = self.report(&command.target, &command.generation, progress);
             if let Err(error) = self.publisher.publish(record, &report).await {
                 debug!(%error, "no progress report");
             }
+        }
+    }
+
+    /// Reports what a command lacks, once.
+    async fn report_lacking(&self, target: &str, lacking: &Lacking, record: &mut ReportRecord) {
+        let message = format!(
+            "waits for {} parts of its command since {} s",
+            lacking.parts.len(),
+            lacking.waited.as_secs()
+        );
+        let report = Report {
+            lacking: lacking.parts.clone(),
+            ..self.report(target, &lacking.generation, Reconciled::progress(message))
+        };
+        let published = async {
+            self.publisher.load(record, &self.name, target).await?;
+            self.publisher.publish(record, &report).await
+        };
+        match published.await {
+            Ok(_) => warn!(command = %lacking.generation, parts = lacking.parts.len(), "parts are lacking"),
+            Err(error) => warn!(%error, "can't report that parts are lacking"),
         }
     }
 
@@ -354,6 +382,7 @@ impl<D: Driver> Context<D> {
             notes: reconciled.notes,
             device: reconciled.device,
             change: reconciled.change,
+            lacking: Vec::new(),
         };
         report.bound(self.publisher.max_size());
         report

@@ -7,6 +7,7 @@ mod command_stream;
 mod heartbeat;
 mod job;
 mod metrics;
+mod parts;
 mod preview;
 mod publish;
 mod scheduler;
@@ -16,9 +17,9 @@ mod target_leases;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_schemas::{DriverHello, MessageError, Subject, SubjectKind};
+use eno_schemas::{Command, DriverHello, MessageError, PayloadKind, Subject, SubjectKind};
 use futures::StreamExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -32,8 +33,9 @@ use crate::target_ownership::OwnedTargets;
 use crate::work::HOLD;
 use command_stream::{CommandFilter, Event};
 use job::{Context, Finished};
+use parts::{Assembler, Due, Step};
 use publish::{Publisher, ReportRecord};
-use scheduler::{OfferResult, TargetScheduler};
+use scheduler::{InvalidCommand, OfferResult, TargetScheduler};
 use stored_reports::StoredReports;
 use target_leases::{LeaseEvent, LeaseRequest, Leaser};
 
@@ -176,7 +178,12 @@ pub async fn run<D: Driver>(
     let (command_events_in, command_events) = mpsc::channel(256);
     let filter =
         CommandFilter { driver: identity.name.clone(), target: only_target, kinds: identity.kinds, can_hold };
-    background.spawn(command_stream::run(connection.clone(), filter, command_events_in));
+    background.spawn(command_stream::run(connection.clone(), filter.clone(), command_events_in.clone()));
+    let (can_read_parts, reads_parts) = watch::channel(false);
+    if filter.reads_parts() {
+        let events = command_events_in.clone();
+        background.spawn(command_stream::run_parts(connection.clone(), filter, events, can_read_parts));
+    }
     let (lease_requests, lease_requests_out) = mpsc::unbounded_channel();
     let (lease_events_in, lease_events) = mpsc::unbounded_channel();
     let owned_targets = OwnedTargets::default();
@@ -194,7 +201,7 @@ pub async fn run<D: Driver>(
         lease_events_in,
     ));
     let heartbeat_stop = CancellationToken::new();
-    let heartbeat = heartbeat::run(connection.clone(), hello, heartbeat_stop.clone());
+    let heartbeat = heartbeat::run(connection.clone(), hello, reads_parts, heartbeat_stop.clone());
     background.spawn(async move {
         if let Err(error) = heartbeat.await {
             error!(%error, "the driver can't announce itself");
@@ -206,6 +213,9 @@ pub async fn run<D: Driver>(
     let changed = driver.changed();
     let mut host = Host {
         scheduler: TargetScheduler::new(options.ownership),
+        assembler: Assembler::default(),
+        events: command_events_in,
+        part_reads: JoinSet::new(),
         ownership: options.ownership,
         lease_requests,
         connection: connection.clone(),
@@ -265,6 +275,12 @@ struct Inputs<C> {
 struct Host<D> {
     /// Decides which target is worked on next.
     scheduler: TargetScheduler<ReportRecord>,
+    /// Makes commands of heads and parts.
+    assembler: Assembler,
+    /// Events of the streams.
+    events: mpsc::Sender<Event>,
+    /// Reads of single parts.
+    part_reads: JoinSet<()>,
     /// How instances share the work.
     ownership: Ownership,
     /// Requests to the lease task.
@@ -305,6 +321,7 @@ impl<D: Driver> Host<D> {
                 self.jobs.spawn(job::run(self.context.clone(), start, permit));
             }
             let retry = self.scheduler.next_retry().map(tokio::time::Instant::from_std);
+            let lacking = self.assembler.wake().map(tokio::time::Instant::from_std);
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(event) = inputs.command_events.recv() => self.on_event(event),
@@ -324,6 +341,12 @@ impl<D: Driver> Host<D> {
                 () = tokio::time::sleep_until(retry.unwrap_or_else(tokio::time::Instant::now)), if retry.is_some() => {
                     self.context.metrics.retried(self.scheduler.retry(Instant::now()));
                 }
+                () = tokio::time::sleep_until(lacking.unwrap_or_else(tokio::time::Instant::now)), if lacking.is_some() => {
+                    while let Some(due) = self.assembler.due(Instant::now()) {
+                        self.on_lacking(due);
+                    }
+                }
+                Some(_) = self.part_reads.join_next() => {}
             }
             self.context.metrics.targets(self.scheduler.len());
         }
@@ -337,28 +360,86 @@ impl<D: Driver> Host<D> {
             }
             Event::CaughtUp => {
                 for target in self.scheduler.replay_caught_up() {
+                    self.assembler.forget(&target);
                     self.request_target_lease(|| LeaseRequest::Release(target));
                 }
             }
             Event::Command(command, position) => {
-                let (target, generation) = (command.target.clone(), command.generation.clone());
+                if command.desired.kind() == PayloadKind::Fabric {
+                    self.assembler.whole(&command.target, &command.generation);
+                }
+                self.offer(command, position);
+            }
+            Event::Head(head, position, age) => {
+                let target = head.target.clone();
                 self.ensure_lease(&target);
-                match self.scheduler.offer(command, position) {
-                    OfferResult::New => debug!(%target, %generation, "command"),
-                    OfferResult::Known => {}
-                    OfferResult::Stale => {
-                        self.context.metrics.older_command();
-                        warn!(%target, %generation, "ignoring a command older than one seen before");
+                self.scheduler.seen(&target, position);
+                let step = self.assembler.head(head, age, Instant::now());
+                self.on_step(&target, step);
+            }
+            Event::PartsStarted => self.assembler.replay_started(),
+            Event::PartsCaughtUp => self.assembler.replay_caught_up(),
+            Event::Part(target, hash, payload) => {
+                match self.assembler.part(&target, hash, &payload, Instant::now()) {
+                    Ok(step) => self.on_step(&target, step),
+                    Err(error) => {
+                        self.context.metrics.bad_message();
+                        warn!(%target, %error, "ignoring a message that is no part");
                     }
                 }
             }
-            Event::Invalid(target, position, bad) => {
-                self.context.metrics.bad_message();
-                warn!(%target, reason = %bad.reason, "ignoring a message that is no command");
-                self.ensure_lease(&target);
-                self.scheduler.offer_invalid(&target, position, bad);
+            Event::Invalid(target, position, bad) => self.offer_invalid(&target, position, bad),
+        }
+    }
+
+    /// Handles what a head or a part led to.
+    fn on_step(&mut self, target: &str, step: Step) {
+        let position = self.scheduler.position(target).unwrap_or_default();
+        match step {
+            Step::None => {}
+            Step::Older => self.ignore_older(target),
+            Step::Complete(command, age) => {
+                self.offer(command_stream::with_deadline(*command, age), position);
+            }
+            Step::Invalid(generation, reason) => {
+                let bad = InvalidCommand { generation: Some(generation), reason };
+                self.offer_invalid(target, position, bad);
             }
         }
+    }
+
+    /// Handles what is due for a command that lacks parts.
+    fn on_lacking(&mut self, due: Due) {
+        match due {
+            Due::Read(target, parts) => {
+                let (connection, driver) = (self.connection.clone(), self.context.name.clone());
+                let events = self.events.clone();
+                self.part_reads.spawn(command_stream::read_alone(connection, driver, target, parts, events));
+            }
+            Due::Report(target, lacking) => self.scheduler.wait(&target, lacking),
+        }
+    }
+
+    fn offer(&mut self, command: Arc<Command>, position: u64) {
+        let (target, generation) = (command.target.clone(), command.generation.clone());
+        self.ensure_lease(&target);
+        match self.scheduler.offer(command, position) {
+            OfferResult::New => debug!(%target, %generation, "command"),
+            OfferResult::Known => {}
+            OfferResult::Stale => self.ignore_older(&target),
+        }
+    }
+
+    fn ignore_older(&self, target: &str) {
+        self.context.metrics.older_command();
+        warn!(%target, "ignoring a command older than one seen before");
+    }
+
+    fn offer_invalid(&mut self, target: &str, position: u64, bad: InvalidCommand) {
+        self.context.metrics.bad_message();
+        warn!(%target, reason = %bad.reason, "ignoring a message that is no command");
+        self.ensure_lease(target);
+        self.scheduler.offer_invalid(target, position, bad);
     }
 
     fn ensure_lease(&mut self, target: &str) {
@@ -444,6 +525,7 @@ impl<D: Driver> Host<D> {
     }
 
     fn forget(&mut self, target: &str) {
+        self.assembler.forget(target);
         self.scheduler.forget(target);
         self.request_target_lease(|| LeaseRequest::Release(target.to_owned()));
     }

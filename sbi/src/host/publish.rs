@@ -172,9 +172,9 @@ impl Publisher {
         }
     }
 
-    /// Adds a report to the history.
+    /// Adds a report to the history, without the state that was read back.
     pub async fn append_to_history(&self, report: &Report) -> Result<(), ReportError> {
-        let bytes = encode(report)?;
+        let bytes = encode(&report.without_state())?;
         let length = bytes.len();
         let subject = Subject::history(&report.driver, &report.target).to_string();
         let sent = match self.connection.jetstream.publish(subject, bytes.into()).await {
@@ -239,8 +239,17 @@ fn failed(
 /// of drift is reported.
 fn same(a: &Report, b: &Report) -> bool {
     b.change.as_ref().is_none_or(|change| a.change.as_ref() == Some(change))
-        && (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance)
-            == (&b.generation, &b.outcome, &b.applied, &b.rejected, &b.notes, &b.device, &b.instance)
+        && (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance, &a.lacking)
+            == (
+                &b.generation,
+                &b.outcome,
+                &b.applied,
+                &b.rejected,
+                &b.notes,
+                &b.device,
+                &b.instance,
+                &b.lacking,
+            )
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
+use super::parts::Lacking;
 use crate::random::random;
 use crate::work::LatestCommand;
 
@@ -28,6 +29,8 @@ pub(super) enum Job {
     Reconcile(Arc<Command>),
     /// Report an invalid message under this generation.
     Reject(InvalidCommand, Generation),
+    /// Report the parts for which the next command waits.
+    Wait(Lacking),
     /// Check that the last published report is still stored.
     Verify,
     /// Drop the driver's state of the target.
@@ -61,13 +64,19 @@ struct Pending {
     /// The command is to be reconciled again.
     reconcile_again: bool,
     reject: Option<InvalidCommand>,
+    wait: Option<Lacking>,
     verify: bool,
     forget: bool,
 }
 
 impl Pending {
     fn is_due(&self) -> bool {
-        self.command || self.reconcile_again || self.reject.is_some() || self.verify || self.forget
+        self.command
+            || self.reconcile_again
+            || self.reject.is_some()
+            || self.wait.is_some()
+            || self.verify
+            || self.forget
     }
 }
 
@@ -190,9 +199,20 @@ impl<R: Default> TargetScheduler<R> {
         }
         target.command = Some(command);
         target.failures = 0;
+        target.pending.wait = None;
         self.retries.remove(&name);
         self.update(&name, |target| target.pending.command = true);
         OfferResult::New
+    }
+
+    /// Notes a message at `position` of the stream whose command is not complete yet.
+    pub fn seen(&mut self, name: &str, position: u64) {
+        self.on_message(name, position);
+    }
+
+    /// The next command of the target waits for parts. The previous command stays.
+    pub fn wait(&mut self, name: &str, lacking: Lacking) {
+        self.update(name, |target| target.pending.wait = Some(lacking));
     }
 
     /// Adds an invalid message. The previous command stays.
@@ -274,6 +294,8 @@ impl<R: Default> TargetScheduler<R> {
                 let generation = invalid.generation.clone().or(known.map(generation_without_hash));
                 let unknown = Generation { term: 0, sequence: 0, hash: String::new() };
                 Job::Reject(invalid, generation.unwrap_or(unknown))
+            } else if let Some(lacking) = target.pending.wait.take() {
+                Job::Wait(lacking)
             } else if let (true, Some(command)) =
                 (target.pending.command || target.pending.reconcile_again, &target.command)
             {

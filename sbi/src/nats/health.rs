@@ -1,12 +1,14 @@
 //! Health of the NATS connection, for probes and metrics.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use async_nats::connection::State;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
@@ -37,7 +39,7 @@ impl NatsHealth {
         }
     }
 
-    /// Adds the gauges `nats_connected` and `nats_refuses` to a registry.
+    /// Adds the gauges `nats_connected` and `nats_refuses` and the counter `nats_sent_bytes` to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
@@ -51,7 +53,12 @@ impl Collector for NatsHealth {
         let help = "1 while NATS stores nothing in a stream that this process writes";
         let metric = encoder.encode_descriptor("nats_refuses", help, None, MetricType::Gauge)?;
         let refuses = self.0.get().is_some_and(|connection| connection.store.check().is_err());
-        ConstGauge::new(i64::from(refuses)).encode(metric)
+        ConstGauge::new(i64::from(refuses)).encode(metric)?;
+        let help = "bytes that this process sent to NATS";
+        let metric = encoder.encode_descriptor("nats_sent_bytes", help, None, MetricType::Counter)?;
+        let sent =
+            self.0.get().map(|connection| connection.client.statistics().out_bytes.load(Ordering::Relaxed));
+        ConstCounter::new(sent.unwrap_or_default()).encode(metric)
     }
 }
 

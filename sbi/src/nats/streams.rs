@@ -25,12 +25,15 @@ const KIB: i64 = 1024;
 const MIB: i64 = 1024 * KIB;
 /// 480 nodes with 4,000 services have commands of less than 400 MiB, 64 switches less than 7 MiB.
 const COMMANDS: Bound = Bound { bytes: 512 * MIB, message: 2 * MIB };
+/// 64 switches with 4,000 VLANs each have parts of 20 MiB.
+const PARTS: Bound = Bound { bytes: 128 * MIB, message: 2 * MIB };
+const MAX_PARTS: i64 = 200_000;
 const RESULTS: Bound = Bound { bytes: 512 * MIB, message: 2 * MIB };
 /// More targets than an installation has. The server keeps each subject in memory.
 const MAX_RESULTS: i64 = 100_000;
 /// A transition has the whole object, of which the API server stores at most 1.5 MiB.
 const TRANSITIONS: Bound = Bound { bytes: 1024 * MIB, message: 2 * MIB };
-const HISTORY: Bound = Bound { bytes: 256 * MIB, message: 2 * MIB };
+const HISTORY: Bound = Bound { bytes: 192 * MIB, message: 2 * MIB };
 const MAX_HISTORY: i64 = 500_000;
 const DEAD_LETTERS: Bound = Bound { bytes: 256 * MIB, message: 2 * MIB };
 const DRIVERS: Bound = Bound { bytes: 16 * MIB, message: 64 * KIB };
@@ -188,6 +191,10 @@ fn plain_streams(replicas: usize) -> Vec<Config> {
             SubjectKind::Command,
             "The desired state of each target",
         )),
+        Config {
+            max_messages: MAX_PARTS,
+            ..last_value(base(subject::PARTS, PARTS, SubjectKind::Part, "Parts of desired states"))
+        },
         Config {
             // Direct reads carry the subject in the request's subject, so that permissions can restrict each
             // driver to its own.

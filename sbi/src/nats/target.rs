@@ -1,9 +1,9 @@
-//! The command and report of one target in the streams.
+//! The command, its parts and the report of one target in the streams.
 
 use std::sync::atomic::Ordering;
 
 use async_nats::jetstream::stream::Stream;
-use eno_schemas::{Subject, subject};
+use eno_schemas::{Subject, SubjectKind, TargetName, subject};
 
 use super::{Connection, Content, last_stored};
 
@@ -17,7 +17,7 @@ pub struct ForgetError {
     source: async_nats::Error,
 }
 
-/// Purges a target's command, notifies the drivers, and purges its report. All is done again if the connection breaks
+/// Purges a target's command and its parts, notifies the drivers, and purges its report. All is done again if the connection breaks
 /// meanwhile, since a notification in flight is lost with it: no server stores it. A driver that loses its own
 /// connection finds the command gone at the next one.
 pub async fn forget_target(connection: &Connection, driver: &str, target: &str) -> Result<(), ForgetError> {
@@ -49,6 +49,9 @@ async fn try_forget(connection: &Connection, driver: &str, target: &str) -> Resu
     purge_subject(connection, subject::COMMANDS, &Subject::command(driver, target).to_string())
         .await
         .map_err(|source| failed("purging the command", source))?;
+    purge_subject(connection, subject::PARTS, &SubjectKind::Part.of_target(&TargetName::new(driver, target)))
+        .await
+        .map_err(|source| failed("purging the parts of the command", source))?;
     connection
         .client
         .publish(Subject::forget(driver).to_string(), target.to_owned().into())

@@ -4,6 +4,7 @@ mod cluster;
 mod forgetting;
 mod full_store;
 mod holding;
+mod parts;
 mod previews;
 
 use std::sync::{Arc, Mutex};
@@ -477,16 +478,21 @@ async fn every_repair_is_reported_and_an_unchanged_reconcile_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_work_reports_progress_and_keeps_applied_state() {
+async fn long_work_reports_progress_and_the_driver_keeps_the_applied_state() {
     let Setup { server: _server, engine, stub, host } = setup().await;
     engine.apply(&command("a", 1, 1)).await;
     stub.open(false);
     engine.command(&command("a", 1, 2)).await;
     let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 2).await;
     assert_eq!(report.outcome, Outcome::Progress { message: "at it".into() });
-    assert_eq!(report.applied, Some(Applied::Nad { present: true }));
+    assert_eq!(report.applied, None);
+    engine.command(&command("a", 1, 3)).await;
+    stub.until_not_current().await;
     stub.open(true);
-    engine.report(DRIVER, "a", done(2)).await;
+    engine.report(DRIVER, "a", done(3)).await;
+    let work = stub.0.work.lock().unwrap().take().unwrap();
+    let reported = work.reported().unwrap();
+    assert_eq!((reported.generation.sequence, &reported.applied), (2, &applied().applied));
     host.end().await;
 }
 

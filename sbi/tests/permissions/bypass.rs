@@ -8,7 +8,9 @@ use async_nats::jetstream::stream::Config;
 use eno_conformance::{NatsServer, Wire};
 use eno_control_plane::NatsUser;
 use eno_sbi::nats::{Connection, Content, Selection, ensure_streams, for_each_stored, last_stored};
-use eno_schemas::{Command, DriverHello, Report, Transition, decode, subject};
+use eno_schemas::{
+    Command, DriverHello, PartHash, Report, Subject, Transition, decode, decode_part, subject,
+};
 use serde_json::{Value, json};
 
 use crate::permissions::matrix::publishes;
@@ -16,8 +18,15 @@ use crate::permissions::matrix::publishes;
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// The driver whose messages are attacked. No user that attacks is that driver.
 const VICTIM: &str = "victim";
-const STREAMS: [&str; 5] =
-    [subject::COMMANDS, subject::RESULTS, subject::TRANSITIONS, subject::HISTORY, subject::DEAD_LETTERS];
+const STREAMS: [&str; 6] = [
+    subject::COMMANDS,
+    subject::PARTS,
+    subject::RESULTS,
+    subject::TRANSITIONS,
+    subject::HISTORY,
+    subject::DEAD_LETTERS,
+];
+const FORGED_PART: &str = r#"{"part":"group","blocks":{}}"#;
 const BUCKETS: [&str; 3] = [subject::DRIVERS, subject::OWNERS, subject::CALLBACKS];
 
 /// The users that attack: all but those that may do so by purpose.
@@ -40,6 +49,11 @@ fn transition() -> String {
         "at": "2026-01-02T03:04:05Z", "object": {},
     })
     .to_string()
+}
+
+/// A part whose name is the hash of an attacker's payload.
+fn forged_part() -> String {
+    Subject::part(VICTIM, "x", PartHash::of(FORGED_PART.as_bytes())).to_string()
 }
 
 /// What the streams hold, and how they are made.
@@ -73,6 +87,7 @@ async fn state(engine: &Connection) -> State {
 fn targets() -> Vec<String> {
     let mut all = vec![
         format!("eno.v1.command.{VICTIM}.x"),
+        forged_part(),
         format!("eno.v1.result.{VICTIM}.x"),
         "eno.v1.transition.L2Service._.victim".into(),
         format!("$KV.ENO_DRIVERS.{VICTIM}.x"),
@@ -95,7 +110,13 @@ fn payloads(own: &str) -> Vec<String> {
         "sources": [{"name": "ENO_RESULTS", "subject_transforms": [
             {"src": format!("eno.v1.result.{own}.x"), "dest": format!("eno.v1.command.{VICTIM}.x")}]}],
     });
-    vec![String::new(), command(VICTIM), source.to_string(), json!({"seq": 1}).to_string()]
+    vec![
+        String::new(),
+        command(VICTIM),
+        FORGED_PART.into(),
+        source.to_string(),
+        json!({"seq": 1}).to_string(),
+    ]
 }
 
 /// A request for a consumer of the user's own messages that delivers there.
@@ -213,6 +234,8 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
             decode::<Command>(payload).is_ok_and(|it| it.driver == VICTIM)
         })
         .await;
+        let is_part = |payload: &[u8]| decode_part(PartHash::of(FORGED_PART.as_bytes()), payload).is_ok();
+        unread(subject::PARTS, &forged_part(), is_part).await;
         let on = format!("eno.v1.result.{VICTIM}.x");
         unread(subject::RESULTS, &on, |payload| decode::<Report>(payload).is_ok()).await;
         let on = format!("$KV.ENO_DRIVERS.{VICTIM}.x");

@@ -18,8 +18,9 @@ fn programs() -> impl Iterator<Item = String> {
     drivers.chain(["eno-engine", "eno-cli"].map(str::to_owned))
 }
 
-const STREAMS: [&str; 9] = [
+const STREAMS: [&str; 10] = [
     "ENO_COMMANDS",
+    "ENO_PARTS",
     "ENO_RESULTS",
     "ENO_TRANSITIONS",
     "ENO_HISTORY",
@@ -57,7 +58,11 @@ fn published_by(driver: &str) -> Set {
 
 /// The subjects on which messages are sent to a driver.
 fn sent_to(driver: &str) -> Set {
-    [format!("eno.v1.command.{driver}.x"), format!("eno.v1.forget.{driver}")].into()
+    [part(driver), format!("eno.v1.command.{driver}.x"), format!("eno.v1.forget.{driver}")].into()
+}
+
+fn part(driver: &str) -> String {
+    format!("eno.v1.part.{driver}.x.h")
 }
 
 fn answer(driver: &str) -> String {
@@ -72,6 +77,7 @@ fn preview(driver: &str) -> String {
 fn direct(driver: &str, streams: &[&str]) -> Set {
     let subject = |stream: &str| match stream {
         "ENO_COMMANDS" => format!("eno.v1.command.{driver}.x"),
+        "ENO_PARTS" => part(driver),
         "ENO_RESULTS" => format!("eno.v1.result.{driver}.x"),
         "ENO_HISTORY" => format!("eno.v1.history.{driver}.x"),
         bucket => format!("$KV.{}.{driver}.x", bucket.trim_start_matches("KV_")),
@@ -79,8 +85,8 @@ fn direct(driver: &str, streams: &[&str]) -> Set {
     streams.iter().map(|stream| format!("$JS.API.DIRECT.GET.{stream}.{}", subject(stream))).collect()
 }
 
-const WITH_DRIVERS: [&str; 5] =
-    ["ENO_COMMANDS", "ENO_RESULTS", "ENO_HISTORY", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
+const WITH_DRIVERS: [&str; 6] =
+    ["ENO_COMMANDS", "ENO_PARTS", "ENO_RESULTS", "ENO_HISTORY", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
 
 /// Consumers of a driver's commands, reports and owners.
 fn own_consumers(driver: &str) -> Set {
@@ -98,6 +104,12 @@ fn own_consumers(driver: &str) -> Set {
         .collect()
 }
 
+/// Consumers of the parts of a driver's commands.
+fn part_consumers(driver: &str) -> Set {
+    let filters = [part(driver), format!("eno.v1.part.{driver}.*.*")];
+    filters.map(|filter| format!("$JS.API.CONSUMER.CREATE.ENO_PARTS.c.{filter}")).into()
+}
+
 fn on_streams(verb: &str) -> Set {
     STREAMS.iter().map(|stream| format!("$JS.API.{verb}.{stream}")).collect()
 }
@@ -110,7 +122,11 @@ fn on_consumers(verb: &str) -> Set {
 fn wide_consumers() -> Set {
     let filters = ["eno.v1.command.>", "eno.v1.command.*.*", "eno.v1.result.netconf.*", ">"];
     let filtered = filters.iter().map(|filter| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.{filter}"));
-    let others = ["KV_ENO_DRIVERS.c.$KV.ENO_DRIVERS.netconf.*", "ENO_HISTORY.c.eno.v1.history.netconf.*"];
+    let others = [
+        "ENO_PARTS.c.eno.v1.part.>",
+        "KV_ENO_DRIVERS.c.$KV.ENO_DRIVERS.netconf.*",
+        "ENO_HISTORY.c.eno.v1.history.netconf.*",
+    ];
     let others = others.iter().map(|other| format!("$JS.API.CONSUMER.CREATE.{other}"));
     filtered.chain(others).collect()
 }
@@ -145,6 +161,7 @@ pub fn publishes() -> Set {
         all.insert(preview(driver));
         all.extend(direct(driver, &WITH_DRIVERS));
         all.extend(own_consumers(driver));
+        all.extend(part_consumers(driver));
     }
     for verb in [
         "STREAM.CREATE",
@@ -182,8 +199,10 @@ fn flow_control() -> Set {
 
 /// The table of publish permissions.
 fn may_publish(user: NatsUser) -> Set {
-    let reads =
-        || all_of([on_streams("STREAM.INFO"), wide_consumers(), of_drivers(own_consumers), flow_control()]);
+    let reads = || {
+        let own = of_drivers(|driver| all_of([own_consumers(driver), part_consumers(driver)]));
+        all_of([on_streams("STREAM.INFO"), wide_consumers(), own, flow_control()])
+    };
     match user {
         NatsUser::Admin => publishes(),
         NatsUser::Inspect => {
@@ -210,18 +229,21 @@ fn may_publish(user: NatsUser) -> Set {
                 "$KV.ENO_CALLBACKS.floor",
                 "$JS.API.INFO",
                 "$JS.API.STREAM.PURGE.ENO_COMMANDS",
+                "$JS.API.STREAM.PURGE.ENO_PARTS",
                 "$JS.API.STREAM.PURGE.ENO_RESULTS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
                 ANSWERS_ABOUT_LOGINS,
             ]),
         ]),
-        NatsUser::Part(Part { driver: Some(driver), .. }) => {
+        NatsUser::Part(Part { driver: Some(driver), parts, .. }) => {
             let read = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_OWNERS"];
+            let of_parts = all_of([part_consumers(driver), set(&["$JS.FC.ENO_PARTS.c.x"])]);
             all_of([
                 published_by(driver),
                 own_consumers(driver),
                 read.map(|stream| format!("$JS.FC.{stream}.c.x")).into(),
+                Some(of_parts).filter(|_| *parts).unwrap_or_default(),
             ])
         }
     }
@@ -235,6 +257,7 @@ fn subscriptions() -> Set {
         "eno.>",
         "eno.v1.>",
         "eno.v1.command.>",
+        "eno.v1.part.>",
         "eno.v1.result.>",
         "eno.v1.preview.>",
         "eno.v1.preview.*.*",

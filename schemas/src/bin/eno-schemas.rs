@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use eno_schemas::{
-    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, Preview, Report,
-    Transition, schema_of,
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, Part,
+    Preview, Report, Transition, schema_of,
 };
 
 fn main() -> io::Result<()> {
@@ -13,6 +13,8 @@ fn main() -> io::Result<()> {
         .nth(1)
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("v1"), PathBuf::from);
     write::<Command>(&dir)?;
+    write::<Head>(&dir)?;
+    write::<Part>(&dir)?;
     write::<Report>(&dir)?;
     write::<Transition>(&dir)?;
     write::<DriverHello>(&dir)?;

@@ -221,6 +221,7 @@ impl<'a> FaultInjectionTest<'a> {
         let target = format!("{run}-{SPARE}");
         let messages = [
             ("ENO_COMMANDS", format!("eno.v1.command.netconf.{target}")),
+            ("ENO_PARTS", format!("eno.v1.part.netconf.{target}.*")),
             ("ENO_RESULTS", format!("eno.v1.result.netconf.{target}")),
         ];
         let forgotten = poll(async || {

@@ -9,8 +9,9 @@ use super::versions;
 
 const SERVICES: u16 = 20;
 const ATTACHMENTS: u16 = 1000;
-const STREAMS: [&str; 8] = [
+const STREAMS: [&str; 9] = [
     "ENO_COMMANDS",
+    "ENO_PARTS",
     "ENO_RESULTS",
     "ENO_TRANSITIONS",
     "ENO_HISTORY",

@@ -35,12 +35,10 @@ fn no_forged_command_sends_a_password() {
             system.becomes::<FabricDevice>(switch, Phase::Ready).await;
         }
         let admin = system.nats(NatsUser::Admin).await;
-        let commands = admin.get_stream("ENO_COMMANDS").await.expect("a stream");
         let results = admin.get_stream("ENO_RESULTS").await.expect("a stream");
         // The engine would replace the forged commands at once.
         system.sandbox.stop_child("engine").await.expect("an engine that leaves");
-        let own = last(&commands, COMMAND).await;
-        let other = last(&commands, "eno.v1.command.netconf.leaf2").await;
+        let (own, other) = (system.command("leaf1").await, system.command("leaf2").await);
         let mut number = own["generation"]["sequence"].as_u64().expect("a number");
         let before = logins(system).await;
         for user in [NatsUser::Admin, NatsUser::ENGINE] {
@@ -68,7 +66,7 @@ fn no_forged_command_sends_a_password() {
         system.sandbox.start_child("engine").await.expect("the engine again");
         system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
         until("the engine's command is the last", async || {
-            last(&commands, COMMAND).await["desired"]["device"] == own["desired"]["device"]
+            system.command("leaf1").await["desired"]["device"] == own["desired"]["device"]
         })
         .await;
     });

@@ -37,6 +37,8 @@ const AGGR: &str = "System/intf-items/aggr-items/AggrIf-list";
 /// The VLAN of access ports and of untagged frames where none is set.
 const DEFAULT_VLAN: &str = "vlan-1";
 
+/// The leaves of a VLAN that the dialect reads.
+const BD_LEAVES: &str = "<name/><adminSt/><BdState/>";
 /// The leaves of an interface that the dialect reads.
 const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
 /// The setting of an interface that is no trunk: layer, mode and list.
@@ -98,24 +100,15 @@ impl Dialect for NxOs {
 
     /// Selects all port channels, since they list their members.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        let mut filter = format!(
-            "<System xmlns=\"{DEVICE}\"><bd-items><bd-items><BD-list><fabEncap/><name/><adminSt/><BdState/></BD-list>\
-             </bd-items></bd-items><intf-items>"
-        );
-        let ids: BTreeSet<String> = interfaces.iter().map(|name| id(name)).collect();
-        let mut ports = ids.iter().filter(|id| list_of(id) == "PhysIf-list").peekable();
-        if ports.peek().is_some() {
-            filter.push_str("<phys-items>");
-            for port in ports {
-                let _ = write!(filter, "<PhysIf-list><id>{}</id>{LEAVES}</PhysIf-list>", escape(port));
-            }
-            filter.push_str("</phys-items>");
+        filter(&format!("<BD-list><fabEncap/>{BD_LEAVES}</BD-list>"), interfaces)
+    }
+
+    fn filter_for(&self, vlans: &VlanSet, interfaces: &BTreeSet<&str>) -> Option<String> {
+        let mut entries = String::new();
+        for vid in vlans.iter() {
+            let _ = write!(entries, "<BD-list><fabEncap>vlan-{vid}</fabEncap>{BD_LEAVES}</BD-list>");
         }
-        let _ = write!(
-            filter,
-            "<aggr-items><AggrIf-list><id/>{LEAVES}<rsmbrIfs-items/></AggrIf-list></aggr-items></intf-items></System>"
-        );
-        filter
+        Some(filter(&entries, interfaces))
     }
 
     fn filter_interface(&self, interface: &str) -> Option<String> {
@@ -163,9 +156,9 @@ impl Dialect for NxOs {
                 }
                 let _ = write!(xml, "<{holder}>");
                 for (name, change) in ports {
-                    let tagged = observed.ports.get(name).map_or(VlanSet::EMPTY, ObservedPort::tagged);
+                    let tagged = observed.ports.get(name).map_or(&VlanSet::EMPTY, ObservedPort::tagged);
                     let _ = write!(xml, "<{list}><id>{}</id>", escape(&id(name)));
-                    change_port(&mut xml, &tagged, change);
+                    change_port(&mut xml, tagged, change);
                     let _ = write!(xml, "</{list}>");
                 }
                 let _ = write!(xml, "</{holder}>");
@@ -194,6 +187,30 @@ impl Dialect for NxOs {
         // The list is one leaf, so bisection finds the refused VLANs.
         unit.filter(|unit| !of_list || !matches!(unit, ChangeUnit::Port(_)))
     }
+}
+
+/// The subtree filter. `vlans`: the selected VLANs; none: no VLAN.
+fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
+    let mut filter = format!("<System xmlns=\"{DEVICE}\">");
+    // An empty container would select all VLANs.
+    if !vlans.is_empty() {
+        let _ = write!(filter, "<bd-items><bd-items>{vlans}</bd-items></bd-items>");
+    }
+    filter.push_str("<intf-items>");
+    let ids: BTreeSet<String> = interfaces.iter().map(|name| id(name)).collect();
+    let mut ports = ids.iter().filter(|id| list_of(id) == "PhysIf-list").peekable();
+    if ports.peek().is_some() {
+        filter.push_str("<phys-items>");
+        for port in ports {
+            let _ = write!(filter, "<PhysIf-list><id>{}</id>{LEAVES}</PhysIf-list>", escape(port));
+        }
+        filter.push_str("</phys-items>");
+    }
+    let _ = write!(
+        filter,
+        "<aggr-items><AggrIf-list><id/>{LEAVES}<rsmbrIfs-items/></AggrIf-list></aggr-items></intf-items></System>"
+    );
+    filter
 }
 
 /// Writing to memory can't fail, so results of `write!` are dropped in this file.
@@ -353,7 +370,7 @@ impl Parser {
                 let observed = port.observed(aggregate);
                 for name in names(&port.id) {
                     self.kept.port(&name);
-                    self.kept.ranges(observed.tagged.len());
+                    self.kept.ranges(observed.tagged.entries().len());
                     self.ports.insert(name, observed.clone());
                 }
             }
@@ -372,7 +389,7 @@ impl Parser {
             }
         }
         let Self { vlans, ports, kept, .. } = self;
-        ObservedConfig { vlans, ports, memory: kept.into(), ..ObservedConfig::default() }
+        ObservedConfig { vlans: vlans.into(), ports, memory: kept.into(), ..ObservedConfig::default() }
     }
 }
 
@@ -423,7 +440,7 @@ impl Port {
                 };
                 observed.open = list == VlanSet::all();
                 if !observed.open {
-                    observed.tagged = list.ranges();
+                    observed.tagged = list.into();
                 }
             }
             "" | "access" => {
@@ -484,8 +501,9 @@ mod tests {
     fn reply_is_parsed() {
         let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let vlans: Vec<_> =
-            observed.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
-        assert_eq!(vlans, [(1, Some("default"), true), (20, None, false), (100, Some("eno-c1-100"), true)]);
+            observed.vlans.iter().map(|(vid, v)| (vid.get(), v.name.clone(), v.active)).collect();
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(vlans, [(1, named("default"), true), (20, None, false), (100, named("eno-c1-100"), true)]);
         let (trunk, access) = (Some(Mode::Trunk), Some(Mode::Access));
         for (name, mode, tagged, native, open) in [
             ("eth1/1", trunk, "20-30,100", Some(5), false),

@@ -286,7 +286,7 @@ impl Parser {
         };
         let memory = self.kept.into();
         ObservedConfig {
-            vlans,
+            vlans: vlans.into(),
             ports: self.ports,
             empty_opens: true,
             layout,
@@ -376,7 +376,7 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
         }
     }
     // An entry with a VLAN to remove is removed whole, and its other VLANs are added again.
-    let (gone, back) = split_entries(&current.tagged, &change.remove);
+    let (gone, back) = split_entries(current.tagged.entries(), &change.remove);
     for entry in gone {
         let _ = write!(xml, "<trunk-vlans nc:operation=\"remove\">{}</trunk-vlans>", range_text(entry));
     }

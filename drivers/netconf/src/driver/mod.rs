@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_device_secrets::SecretSource;
-use eno_fabric_driver::desired::content_hash;
+use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
 use eno_sbi::{HOLD, Intent, Reconciled, Work};
 use eno_schemas::{
@@ -95,8 +95,8 @@ pub struct Device {
 struct Verified {
     /// Its generation.
     generation: Generation,
-    /// The [content hash](content_hash) of its desired state.
-    content_hash: String,
+    /// The content of its desired state.
+    content: Content,
     /// The VLANs that it wants.
     wanted: Wanted,
     /// The deviations from it.
@@ -191,13 +191,13 @@ impl FabricDevices for Switches {
         let desired =
             &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
         // The uid tells clusters apart, and is no configuration.
-        let content_hash = content_hash(FabricDesired { cluster_uid: None, ..desired.clone() });
+        let content = Content::of(FabricDesired { cluster_uid: None, ..desired.clone() });
         let verified = device.verified.as_ref();
-        let same = verified.filter(|verified| verified.content_hash == content_hash);
+        let same = verified.filter(|verified| verified.content == content);
         let verified_other_command = same.is_none() && verified.is_some();
         let known = same
             .map(|same| same.deviations.clone())
-            .or_else(|| known_deviations_of_last_report(work, &content_hash, verified));
+            .or_else(|| known_deviations_of_last_report(work, verified));
         let verified_other_command = verified_other_command && known.is_none();
         let known = known.or_else(|| {
             // Without repair, a command does not restore what others changed.
@@ -272,9 +272,8 @@ impl FabricDevices for Switches {
                     if !matches!(reconciled.outcome, Outcome::Progress { .. }) {
                         (open_session.fresh, device.interrupted) = (false, false);
                     }
-                    open_session.baseline = read.filter(|_| {
-                        open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
-                    });
+                    let kept = read.filter(|_| reconciled.outcome == Outcome::Applied);
+                    open_session.keep_baseline(kept);
                     device.open_session = Some(open_session);
                     self.changes.record_read(target, self.audit_interval(&desired.device));
                     if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
@@ -287,7 +286,7 @@ impl FabricDevices for Switches {
                         let items = drift::items(&reconciled.rejected, &reconciled.notes);
                         device.verified = Some(Verified {
                             generation: generation.clone(),
-                            content_hash,
+                            content,
                             wanted: Wanted::of(desired),
                             deviations: KnownDeviations::of(items),
                         });
@@ -420,19 +419,15 @@ fn confirmed<E>(result: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// The deviations that another process reported for this content; `None`: there is no such report, or this process
-/// verified another command later. The report on that one may be lost. An older engine commanded the bare content.
-fn known_deviations_of_last_report(
-    work: &Work,
-    content_hash: &str,
-    verified: Option<&Verified>,
-) -> Option<KnownDeviations> {
+/// The deviations that another process reported for this desired state; `None`: there is no such report, or this
+/// process verified another command later. The report on that one may be lost.
+fn known_deviations_of_last_report(work: &Work, verified: Option<&Verified>) -> Option<KnownDeviations> {
     let order = |generation: &Generation| (generation.term, generation.sequence);
     let reported = work.reported()?;
     if verified.is_some_and(|verified| order(&verified.generation) >= order(&reported.generation)) {
         return None;
     }
-    let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
+    let same = work.command.generation.hash == reported.generation.hash;
     let verified = same && reported.outcome == Outcome::Applied;
     verified.then(|| KnownDeviations::of_report(reported))
 }

@@ -1,5 +1,6 @@
 //! Opens sessions with devices.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,10 +32,12 @@ pub(super) struct OpenSession {
     pub(super) profile: Profile,
     /// No transaction has run in it, so a commit of an earlier session may be pending.
     pub(super) fresh: bool,
-    /// The VLANs at the last verification, if the device notifies this session of foreign changes.
-    pub(super) baseline: Option<Baseline>,
+    /// The VLANs and ports at the last verification, if the device notifies this session of foreign changes.
+    baseline: Option<Baseline>,
     /// Whether a foreign change was notified; absent: the device sends no notifications.
-    pub(super) change_seen: Option<Arc<AtomicBool>>,
+    change_seen: Option<Arc<AtomicBool>>,
+    /// The interfaces of which it may send notifications: a subscription can't be extended.
+    watched: BTreeSet<String>,
     _watch: AbortOnDropHandle<()>,
 }
 
@@ -55,6 +58,14 @@ impl OpenSession {
         let changed =
             self.change_seen.as_ref().is_some_and(|change_seen| change_seen.swap(false, Ordering::Relaxed));
         self.baseline.take().filter(|_| !changed)
+    }
+
+    /// Keeps the baseline as far as the device notifies of its changes.
+    pub(super) fn keep_baseline(&mut self, baseline: Option<Baseline>) {
+        self.baseline = baseline.filter(|_| self.change_seen.is_some());
+        if let Some(baseline) = &mut self.baseline {
+            baseline.retain_interfaces(|name| self.watched.contains(name));
+        }
     }
 
     /// Closes the session with `<close-session>`. An unresponsive device loses the connection anyway.
@@ -131,7 +142,8 @@ impl Switches {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
             return Err(unsupported(reason.into(), Some(dialect)));
         };
-        let of_interest = dialect.filter(&interfaces(desired));
+        let interfaces = interfaces(desired);
+        let of_interest = dialect.filter(&interfaces);
         let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without a subscription, audits find foreign changes.
@@ -163,6 +175,7 @@ impl Switches {
             fresh: true,
             baseline: None,
             change_seen: subscribed.then_some(change_seen),
+            watched: interfaces.into_iter().map(str::to_owned).collect(),
             _watch: AbortOnDropHandle::new(watch),
             session,
         })

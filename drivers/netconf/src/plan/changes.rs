@@ -65,6 +65,12 @@ impl Exclusions {
         self.0.contains_key(&ChangeUnit::Vlan(vid))
     }
 
+    /// The VLANs that are excluded on the whole device.
+    pub(super) fn vlans(&self) -> VlanSet {
+        let vid = |unit: &ChangeUnit| if let ChangeUnit::Vlan(vid) = unit { Some(*vid) } else { None };
+        self.0.keys().filter_map(vid).collect()
+    }
+
     /// The VLANs that are excluded on this interface or on the whole device.
     pub(super) fn on(&self, interface: &str) -> VlanSet {
         let vid = |unit: &ChangeUnit| match unit {
@@ -142,10 +148,15 @@ impl Changes {
         self.create.is_empty() && self.delete.is_empty() && self.ports.is_empty()
     }
 
+    /// The VLANs that are made, changed or deleted.
+    pub fn on_device(&self) -> VlanSet {
+        let created: VlanSet = self.create.keys().copied().collect();
+        created.union(&self.delete)
+    }
+
     /// All VLANs that the change affects.
     pub fn vlans(&self) -> VlanSet {
-        let mut all: VlanSet = self.create.keys().copied().collect();
-        all.extend(self.delete.iter());
+        let mut all = self.on_device();
         for change in self.ports.values() {
             all = all.union(&change.add).union(&change.remove);
         }

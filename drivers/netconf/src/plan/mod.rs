@@ -33,18 +33,20 @@ mod changes;
 mod closed_trunks;
 mod identifier_clash;
 mod observed;
+mod observed_vlans;
 mod port_before;
+mod tagged;
 #[cfg(test)]
 pub(crate) mod test_states;
 
-pub use baseline::Baseline;
+pub use baseline::{Baseline, Unsettled};
 pub use changes::{ChangeUnit, Changes, Exclusions, ModeChange, PortChange};
 pub use closed_trunks::{is_emptied, with_reported_ports};
 pub use identifier_clash::ClashDetector;
-pub use observed::{
-    InterfaceState, Inventory, Layout, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting,
-};
+pub use observed::{InterfaceState, Inventory, Layout, Mode, ObservedConfig, ObservedPort, Setting};
+pub use observed_vlans::{ObservedVlan, ObservedVlans};
 pub use port_before::{NATIVE, with_new_port_memory};
+pub use tagged::Tagged;
 
 /// The note kind for VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
@@ -82,26 +84,25 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
     reject_excluded(excluded, &members, &mut plan.rejected);
 
     let desired_vlans = desired_vlans(desired);
-    let mut usable = VlanSet::EMPTY;
-    for vlan in &desired.vlans {
-        if excluded.vlan(vlan.vid) {
-            continue;
-        }
-        let name = || vlan_name(&desired.cluster, vlan.vid);
-        match observed.vlans.get(&vlan.vid) {
-            Some(current) if !is_ours(current, &desired.cluster, vlan.vid) => {
-                if let Some(reason) = adoption_refusal(vlan.vid, current, &name(), &desired.device.adopt) {
-                    plan.rejected.push(Rejection::permanent(Item::vlan(vlan.vid), reason));
+    let considered = desired_vlans.difference(&excluded.vlans());
+    // What is as desired needs no look.
+    let mut usable = considered.intersection(observed.vlans.settled(&desired.cluster));
+    for vid in considered.difference(&usable).iter() {
+        let name = || vlan_name(&desired.cluster, vid);
+        match observed.vlans.get(vid) {
+            Some(current) if !current.is_ours(&desired.cluster, vid) => {
+                if let Some(reason) = adoption_refusal(vid, &current, &name(), &desired.device.adopt) {
+                    plan.rejected.push(Rejection::permanent(Item::vlan(vid), reason));
                     continue;
                 }
-                plan.changes.create.insert(vlan.vid, name());
+                plan.changes.create.insert(vid, name());
             }
             Some(current) if current.active => {}
             _ => {
-                plan.changes.create.insert(vlan.vid, name());
+                plan.changes.create.insert(vid, name());
             }
         }
-        usable.insert(vlan.vid);
+        usable.insert(vid);
     }
 
     // A listed port may name a VLAN that does not exist yet. Once the VLAN exists, it is our network on that port.
@@ -110,7 +111,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
     ours_after.extend(plan.changes.create.keys().copied());
     // An adopted VLAN stays ours.
     let new_vlans: VlanSet =
-        ours_after.difference(&known).iter().filter(|vid| !observed.vlans.contains_key(vid)).collect();
+        ours_after.difference(&known).iter().filter(|vid| !observed.vlans.contains(*vid)).collect();
     if !observed.contested.is_empty() {
         // The owner of the other VLANs is unknown too.
         ours_after = VlanSet::EMPTY;
@@ -131,11 +132,11 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
             continue;
         };
         if excluded.port(name) {
-            still_carried = still_carried.union(&current.tagged());
+            still_carried = still_carried.union(current.tagged());
             continue;
         }
         let stay = excluded.on(name);
-        still_carried = still_carried.union(&stay.intersection(&current.tagged()));
+        still_carried = still_carried.union(&stay.intersection(current.tagged()));
         let repair = desired.device.drift == Drift::Repair;
         let before = port_before::prior_state_of(ports);
         let restored = if observed.contested.is_empty() {
@@ -172,12 +173,8 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
         }
     }
     if observed.contested.is_empty() {
-        plan.changes.delete = ours
-            .difference(&desired_vlans)
-            .difference(&still_carried)
-            .iter()
-            .filter(|vid| !excluded.vlan(*vid))
-            .collect();
+        plan.changes.delete =
+            ours.difference(&desired_vlans).difference(&still_carried).difference(&excluded.vlans());
     }
     keep_referenced_vlans(observed, &mut plan);
     plan
@@ -344,7 +341,7 @@ fn plan_port(
     let restored = subject.restored.difference(&tagged.difference(&current.inherited));
     let unwanted = tagged.intersection(ours).union(&subject.orphaned_vlans).difference(keep);
     let mut change = PortChange {
-        add: wanted.difference(&tagged).union(&restored),
+        add: wanted.difference(tagged).union(&restored),
         remove: unwanted.difference(&taken).difference(&current.inherited),
         mode: ModeChange::Keep,
         close,
@@ -430,14 +427,9 @@ fn reject_excluded(
 
 /// The VLANs that bear our name.
 pub fn ours(observed: &ObservedConfig, cluster: &str) -> VlanSet {
-    let is_ours = |(vid, vlan): &(&VlanId, &ObservedVlan)| {
-        is_ours(vlan, cluster, **vid) || observed.renamed.contains(**vid)
-    };
-    observed.vlans.iter().filter(is_ours).map(|(vid, _)| *vid).collect()
-}
-
-fn is_ours(vlan: &ObservedVlan, cluster: &str, vid: VlanId) -> bool {
-    vlan.name.as_deref().is_some_and(|name| is_vlan_name(name, cluster, vid))
+    let mut ours = observed.vlans.ours(cluster);
+    ours.extend(observed.renamed.iter().filter(|vid| observed.vlans.contains(*vid)));
+    ours
 }
 
 /// All VLANs that were ours at a report, on the device or on ports.
@@ -457,14 +449,15 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     for port in &desired.ports {
         let Some(current) = observed.ports.get(listed_name(port)) else { continue };
         let tagged = current.tagged();
-        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&of_ports);
+        let of_ours = if current.open { &port.vlans } else { tagged }.intersection(&of_ports);
         let of_ours = of_ours.difference(&current.taken_vlans());
         if !of_ours.is_empty() {
             ports.insert(port.name.clone(), of_ours);
         }
         if let Some(mode) = current.mode {
             let untagged = if mode == Mode::Access { current.access } else { current.native };
-            carried.insert(port.name.clone(), Carried { tagged, untagged, open: current.open });
+            carried
+                .insert(port.name.clone(), Carried { tagged: tagged.clone(), untagged, open: current.open });
         }
     }
     let (closed, before) =

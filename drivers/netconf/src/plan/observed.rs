@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
+use super::observed_vlans::ObservedVlans;
+use super::tagged::Tagged;
 use crate::memory::{Counter, Kept};
 
 /// The observed configuration of a device, independent of its model.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedConfig {
     /// All VLANs.
-    pub vlans: BTreeMap<VlanId, ObservedVlan>,
+    pub vlans: ObservedVlans,
     /// VLANs that were ours at the last report and do not exist now. Port entries for them are ours.
     pub deleted_by_others: VlanSet,
     /// VLANs that this driver has just made, and whose names the device changed. They are ours.
@@ -56,17 +58,6 @@ pub struct InterfaceState {
     pub number: Option<u32>,
 }
 
-/// An observed VLAN.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedVlan {
-    /// Its name.
-    pub name: Option<String>,
-    /// The VLAN forwards.
-    pub active: bool,
-    /// The reason why it can't be renamed, if any.
-    pub rename_blocker: Option<String>,
-}
-
 /// An observed interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
@@ -77,8 +68,8 @@ pub struct ObservedPort {
     pub aggregate: bool,
     /// The switching mode.
     pub mode: Option<Mode>,
-    /// The tagged VLANs as the device lists them: inclusive ranges, which may overlap.
-    pub tagged: Vec<(VlanId, VlanId)>,
+    /// The tagged VLANs.
+    pub tagged: Tagged,
     /// The VLAN of untagged frames of a trunk.
     pub native: Option<VlanId>,
     /// The VLAN of an access port.
@@ -141,8 +132,20 @@ impl ObservedPort {
     }
 
     /// The tagged VLANs.
-    pub fn tagged(&self) -> VlanSet {
-        self.tagged.iter().copied().collect()
+    pub fn tagged(&self) -> &VlanSet {
+        self.tagged.vlans()
+    }
+
+    /// Counts the memory of an interface of this name.
+    pub(super) fn count(&self, name: &str, kept: &mut Counter) {
+        kept.port(name);
+        kept.ranges(self.tagged.entries().len());
+        kept.taken(self.taken.len() + self.leftovers.len());
+        let sets = [&self.inherited, &self.shadowed, &self.vlans_by_name];
+        sets.iter().filter(|set| !set.is_empty()).for_each(|_| kept.set());
+        let settings = self.settings.values().filter_map(|setting| setting.value.as_deref());
+        let texts = self.taken.values().chain(self.leftovers.values()).map(String::as_str);
+        settings.chain(texts).chain(self.unfit.as_deref()).for_each(|text| kept.text(text));
     }
 }
 
@@ -150,9 +153,10 @@ impl ObservedPort {
 const SETTINGS: usize = 11 * size_of::<(&str, Setting)>();
 
 impl Counter {
-    /// An interface with its name and its settings, but without its VLANs.
+    /// An interface with its name, its settings and the set of its tagged VLANs, but without the entries of its list.
     pub(crate) fn port(&mut self, name: &str) {
         self.entry(size_of::<ObservedPort>() + SETTINGS);
+        self.set();
         self.text(name);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
         let port = ObservedPort {
             configured: true,
             mode,
-            tagged: set(list).ranges(),
+            tagged: set(list).into(),
             settings: [("mode", Setting::of(value, true)), ("other", Setting::of(Some("x"), false))].into(),
             ..ObservedPort::default()
         };

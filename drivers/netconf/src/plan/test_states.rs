@@ -1,13 +1,11 @@
 //! VLANs and desired states for the unit tests.
 
-use std::collections::BTreeMap;
-
 use eno_conformance::fabrics;
-use eno_schemas::{Device, FabricDesired, VlanId, vlan_name};
+use eno_schemas::{Device, FabricDesired};
 
 pub(crate) use eno_conformance::fabrics::{set, vid};
 
-use crate::plan::ObservedVlan;
+use crate::plan::{ObservedVlan, ObservedVlans};
 
 /// The desired state of cluster `c` with these VLANs, and with ports by name and VLANs.
 pub(crate) fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
@@ -15,7 +13,6 @@ pub(crate) fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
 }
 
 /// Active VLANs under the names of cluster `c`.
-pub(crate) fn own_vlans(vlans: &str) -> BTreeMap<VlanId, ObservedVlan> {
-    let own = |vid| ObservedVlan { name: Some(vlan_name("c", vid)), active: true, rename_blocker: None };
-    set(vlans).iter().map(|vid| (vid, own(vid))).collect()
+pub(crate) fn own_vlans(vlans: &str) -> ObservedVlans {
+    set(vlans).iter().map(|vid| (vid, ObservedVlan::ours("c", vid))).collect()
 }

@@ -155,10 +155,11 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDe
     let ours = ours(observed, &desired.cluster);
     let desired_vlans = desired_vlans(desired);
     let known_vlans = known.on_device();
-    for vid in desired_vlans.difference(&known_vlans).iter() {
+    let settled = observed.vlans.settled(&desired.cluster);
+    for vid in desired_vlans.difference(&known_vlans).difference(settled).iter() {
         let unit = || Some(ChangeUnit::Vlan(vid));
         let name = vlan_name(&desired.cluster, vid);
-        match observed.vlans.get(&vid) {
+        match observed.vlans.get(vid) {
             None => drift_notes.add(Item::vlan(vid), unit(), || format!("VLAN {vid} missing")),
             Some(current) if current.name.as_ref() != Some(&name) => {
                 // The plan takes over no VLAN of another name.
@@ -243,7 +244,7 @@ fn port(
         Item::port_vlan(&port.name, vid)
     };
     let unit = |vid: VlanId| Some(ChangeUnit::PortVlan(interface.to_owned(), vid));
-    for vid in want.difference(&tagged).difference(&known).iter() {
+    for vid in want.difference(tagged).difference(&known).iter() {
         drift_notes.add(at(vid), unit(vid), || format!("VLAN {vid} on {interface} missing"));
     }
     // Foreign uses of a VID and inherited VLANs are no drift.
@@ -271,12 +272,12 @@ impl DriftNotes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::ObservedPort;
     use crate::plan::test_states::{desired, own_vlans, set, vid};
+    use crate::plan::{ObservedPort, ObservedVlan};
 
     fn observed(vlans: &str, ports: &[(&str, &str)]) -> ObservedConfig {
         let port = |(name, vlans): &(&str, &str)| {
-            let tagged = set(vlans).ranges();
+            let tagged = set(vlans).into();
             let port = ObservedPort { mode: Some(Mode::Trunk), tagged, ..ObservedPort::default() };
             ((*name).to_owned(), port)
         };
@@ -299,11 +300,13 @@ mod tests {
         let mut current =
             observed("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
         assert_eq!(messages(&current, &desired), [""; 0]);
-        current.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
-        current.vlans.get_mut(&vid(101)).unwrap().active = false;
-        current.vlans.remove(&vid(102));
-        current.vlans.insert(vid(200), observed("200", &[]).vlans.remove(&vid(200)).unwrap());
-        current.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
+        current.vlans = own_vlans("200");
+        current.vlans.insert(
+            vid(100),
+            ObservedVlan { name: Some("mine".into()), ..ObservedVlan::ours("c", vid(100)) },
+        );
+        current.vlans.insert(vid(101), ObservedVlan { active: false, ..ObservedVlan::ours("c", vid(101)) });
+        current.ports.get_mut("e1").unwrap().tagged = set("7,101-102").into();
         current.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
         current.ports.get_mut("e3").unwrap().open = true;
         current.ports.remove("e4");

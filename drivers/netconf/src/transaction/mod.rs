@@ -14,8 +14,8 @@
 //! unlock candidate | unlock running
 //! ```
 //!
-//! A transaction reads all VLANs and all ports of the command. It reads only the affected VLANs if the session has
-//! read all before and the device notifies of foreign changes.
+//! A transaction reads all VLANs and all ports of the command. It reads only the affected VLANs and ports if the session
+//! has read all before and the device notifies of foreign changes.
 //!
 //! All transactions of a device share one persist-id. So the next session can cancel a commit that was never
 //! confirmed: of this process after a lost session, or of another process. Otherwise it would read the pending change
@@ -85,7 +85,7 @@ pub struct Transaction<'a, S> {
     pub device: &'a DeviceInfo,
     /// All VLANs that were ours at the last report.
     pub own_before: &'a VlanSet,
-    /// The VLANs of the last read.
+    /// The VLANs and the ports of the last read.
     pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
@@ -144,7 +144,7 @@ pub struct RunContext<'a> {
     pub earlier_session: Option<u32>,
     /// The session verified another command last, so changes are likely. The read before the locks is skipped.
     pub verified_other_command: bool,
-    /// All VLANs as this session last read them, if the device notifies it of changes. It is used only with
+    /// All VLANs and the ports as this session last read them, if the device notifies it of changes. It is used only with
     /// `verified_other_command`, since a check for drift reads all.
     pub baseline: Option<&'a Baseline>,
 }
@@ -158,7 +158,7 @@ impl<S: Session> Transaction<'_, S> {
         let started = Instant::now();
         let is_rollback = matches!(self.intent, Intent::RollBack { .. });
         let skips_first_read = context.verified_other_command && !context.may_be_pending && !is_rollback;
-        let view = self.view(context.baseline.filter(|_| skips_first_read));
+        let mut view = self.view(context.baseline.filter(|_| skips_first_read));
         let interfaces = interfaces(self.desired);
         let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
         let first_read = if context.may_be_pending {
@@ -195,7 +195,8 @@ impl<S: Session> Transaction<'_, S> {
         let locked_read = self.lock(&view.filter, &context).await?;
         let changed = async {
             let observed = if skips_first_read {
-                self.parse_first(locked_read, &view, &mut inventory).await?
+                let observed = self.parse_first(locked_read, &view, &mut inventory).await?;
+                Box::pin(self.widen(observed, &mut view, &mut inventory)).await?
             } else {
                 self.parse(locked_read, &view, &mut inventory).await?
             };
@@ -418,7 +419,7 @@ impl<S: Session> Transaction<'_, S> {
             }
             let missing = plan(&now, desired, excluded).changes;
             let ours = ours(&now, &self.desired.cluster);
-            let is_renamed = |vid: &VlanId| now.vlans.contains_key(vid) && !ours.contains(*vid);
+            let is_renamed = |vid: &VlanId| now.vlans.contains(*vid) && !ours.contains(*vid);
             let renamed: Vec<VlanId> = planned.changes.create.keys().copied().filter(is_renamed).collect();
             if missing.is_empty() && renamed.is_empty() || !repeated.wait().await {
                 let nothing = renamed.is_empty() && change_size::is_unchanged(&planned.changes, &missing);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use eno_schemas::VlanSet;
-
 use crate::operation::Operation;
-use crate::plan::{Baseline, Inventory, ObservedConfig, ObservedPort, interfaces, ours};
+use crate::plan::{
+    Baseline, Exclusions, Inventory, ObservedConfig, ObservedPort, Plan, Unsettled, interfaces, ours, plan,
+};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
@@ -15,20 +15,45 @@ use crate::transaction::{Transaction, TransactionError};
 pub(super) struct View<'a> {
     /// The subtree filter.
     pub(super) filter: String,
-    /// The selected VLANs and the baseline for all others; absent: the filter selects all.
-    part: Option<(VlanSet, &'a Baseline)>,
+    /// The selected VLANs and interfaces, and the baseline for all others; absent: the filter selects all.
+    part: Option<(Unsettled<'a>, &'a Baseline)>,
+}
+
+impl View<'_> {
+    /// Whether the filter selects these interfaces and all VLANs of the change.
+    fn selects_all_of(&self, planned: &Plan) -> bool {
+        let Some((read, _)) = &self.part else { return true };
+        let ports = planned.changes.ports.keys().chain(planned.before.keys());
+        planned.changes.on_device().is_subset(&read.vlans)
+            && ports.into_iter().all(|name| read.interfaces.contains(name.as_str()))
+    }
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Selects everything, or only the VLANs that may differ from `baseline`.
-    pub(super) fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
-        let interfaces = interfaces(self.desired);
+    /// Selects everything, or only what may differ from `baseline`.
+    pub(super) fn view<'b>(&'b self, baseline: Option<&'b Baseline>) -> View<'b> {
         let part = baseline.and_then(|baseline| {
-            let vlans = baseline.unsettled(self.desired)?;
-            let filter = self.dialect.filter_for(&vlans, &interfaces)?;
-            Some(View { filter, part: Some((vlans, baseline)) })
+            let read = baseline.unsettled(self.desired, self.own_before)?;
+            let filter = self.dialect.filter_for(&read.vlans, &read.interfaces)?;
+            Some(View { filter, part: Some((read, baseline)) })
         });
-        part.unwrap_or_else(|| View { filter: self.dialect.filter(&interfaces), part: None })
+        part.unwrap_or_else(|| View { filter: self.dialect.filter(&interfaces(self.desired)), part: None })
+    }
+
+    /// Reads everything where the change needs more than the view selected. Somebody else has then changed the device
+    /// since the baseline.
+    pub(super) async fn widen<'v>(
+        &'v self,
+        observed: ObservedConfig,
+        view: &mut View<'v>,
+        inventory: &mut Option<Inventory>,
+    ) -> Result<ObservedConfig, TransactionError> {
+        if view.selects_all_of(&plan(&observed, self.desired, &Exclusions::default())) {
+            return Ok(observed);
+        }
+        drop(observed);
+        *view = self.view(None);
+        self.reread(view, inventory).await
     }
 
     pub(super) async fn reread(
@@ -47,15 +72,22 @@ impl<S: Session> Transaction<'_, S> {
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
     ) -> Result<ObservedConfig, TransactionError> {
-        let (mut observed, answers_several_names) = self.parse_interfaces(reply, inventory.as_ref()).await?;
-        if let Some((vlans, baseline)) = &view.part {
-            baseline.complete(&mut observed.vlans, vlans);
+        let requested = match &view.part {
+            Some((read, _)) => read.interfaces.clone(),
+            None => interfaces(self.desired),
+        };
+        let (mut observed, mut answers_several_names) =
+            self.parse_interfaces(reply, inventory.as_ref(), &requested).await?;
+        observed.vlans.settle(&self.desired.cluster);
+        if let Some((read, baseline)) = &view.part {
+            baseline.complete(&mut observed, read);
+            answers_several_names |= baseline.answers_several_names();
         }
-        observed.deleted_by_others = self.own_before.difference(&observed.vlans.keys().copied().collect());
+        observed.deleted_by_others = self.own_before.difference(&observed.vlans.vids());
         observed.contested =
             self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
         *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&observed, &self.desired.cluster, answers_several_names));
+            Some(Baseline::of(&observed, self.desired, answers_several_names));
         let mut absent = interfaces(self.desired);
         absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {
@@ -77,11 +109,11 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         mut reply: Text,
         inventory: Option<&Inventory>,
+        requested: &BTreeSet<&str>,
     ) -> Result<(ObservedConfig, bool), TransactionError> {
         let nothing = Inventory::new();
         let inventory = inventory.unwrap_or(&nothing);
         let observed = self.dialect.parse(&reply, inventory)?;
-        let requested = interfaces(self.desired);
         let is_shown = |name: &&str| observed.ports.get(*name).is_some_and(|port| port.configured);
         let (shown, lacking): (Vec<&str>, Vec<&str>) = requested.iter().copied().partition(is_shown);
         if lacking.is_empty() || !shows_first_only(requested.len(), shown.len()) {

@@ -104,8 +104,8 @@ fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig
     let ours = ours(running, cluster).union(&ours(candidate, cluster));
     let vlans = || {
         let others = |observed: &ObservedConfig| {
-            let vlans = observed.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
-            vlans.map(|(vid, vlan)| (*vid, vlan.clone())).collect::<Vec<_>>()
+            let vlans = observed.vlans.iter().filter(|(vid, _)| !ours.contains(*vid));
+            vlans.map(|(vid, vlan)| (vid, vlan.into_owned())).collect::<Vec<_>>()
         };
         others(running) == others(candidate)
     };
@@ -132,7 +132,7 @@ fn changed_ports<'a>(
 /// Whether a port differs only in the VLANs `ours`, with the consequences for its mode.
 fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, ours: &VlanSet) -> bool {
     let (old, new) = (before.tagged(), after.tagged());
-    let changed = old.difference(&new).union(&new.difference(&old));
+    let changed = old.difference(new).union(&new.difference(old));
     // The native VLAN is listed while the list is otherwise empty.
     let native: VlanSet = before.native.into_iter().collect();
     !changed.is_empty()

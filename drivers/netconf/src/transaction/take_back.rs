@@ -26,21 +26,18 @@ pub(super) struct Before {
 
 impl Before {
     pub(super) fn of(observed: &ObservedConfig, changes: &Changes) -> Self {
-        let renamed = observed.vlans.iter().filter(|(vid, _)| changes.create.contains_key(vid));
+        let created = changes.create.keys().copied();
+        let renamed = created.filter_map(|vid| Some((vid, observed.vlans.get(vid)?.into_owned().name)));
         let added = changes.ports.iter().map(|(name, change)| (name.clone(), change.add.clone()));
-        Self {
-            contested: observed.contested.clone(),
-            names: renamed.map(|(vid, vlan)| (*vid, vlan.name.clone())).collect(),
-            added: added.collect(),
-        }
+        Self { contested: observed.contested.clone(), names: renamed.collect(), added: added.collect() }
     }
 }
 
 /// Excludes the VLANs whose names the device changed.
 pub(super) fn exclude_renamed(verified: &ReadBack, changes: &Changes, excluded: &mut Exclusions) {
     for vid in &verified.renamed {
-        let shown = verified.now.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()).unwrap_or_default();
-        let shown = excerpt(shown, MAX_SHOWN);
+        let shown = verified.now.vlans.name(*vid).unwrap_or_default();
+        let shown = excerpt(&shown, MAX_SHOWN);
         let name = changes.create.get(vid).map(String::as_str).unwrap_or_default();
         let reason = format!(
             "the device can't hold the name {name:?} of the VLAN: it shows {shown:?}. So the VLAN was taken back"

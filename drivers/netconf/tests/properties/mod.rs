@@ -20,7 +20,8 @@ use eno_driver_netconf::plan::{
 };
 use eno_fabric_driver::desired::desired_vlans;
 use eno_schemas::{
-    Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
+    Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, FabricVlans, Item, PortMode, VlanId,
+    VlanSet, vlan_name,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -91,7 +92,7 @@ fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
             let same = other.ports.iter().find(|same| same.name == port.name);
             port.vlans = same.map_or(VlanSet::EMPTY, |same| same.vlans.clone());
         }
-        let mut last = FabricDesired { vlans: Vec::new(), ..first.clone() };
+        let mut last = FabricDesired { vlans: FabricVlans::new(), ..first.clone() };
         last.ports.iter_mut().for_each(|port| port.vlans = VlanSet::EMPTY);
         vec![first, second, last]
     })
@@ -192,6 +193,7 @@ impl<'a> DialectUnderTest<'a> {
         for name in self.inventory.keys() {
             observed.ports.entry(name.clone()).or_default();
         }
+        observed.vlans.settle("c1");
         observed
     }
 
@@ -284,12 +286,12 @@ impl<'a> DialectUnderTest<'a> {
         // Foreign VLANs are unchanged unless they are adopted, and no trunk is opened.
         let desired_vlans = desired_vlans(desired);
         let adopted = desired.device.adopt.intersection(&desired_vlans);
-        for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
-            if adopted.contains(*vid) && vlan.rename_blocker.is_none() && !skips(*vid, "") {
-                prop_assert!(ours_after.contains(*vid), "VLAN {} is to be adopted", vid);
+        for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(*vid)) {
+            if adopted.contains(vid) && vlan.rename_blocker.is_none() && !skips(vid, "") {
+                prop_assert!(ours_after.contains(vid), "VLAN {} is to be adopted", vid);
             } else {
-                let is = after.vlans.get(vid).map(|vlan| (&vlan.name, vlan.active));
-                prop_assert_eq!(is, Some((&vlan.name, vlan.active)));
+                let is = after.vlans.get(vid).map(|vlan| (vlan.name.clone(), vlan.active));
+                prop_assert_eq!(is, Some((vlan.name.clone(), vlan.active)));
             }
         }
         let listed = interfaces(desired);
@@ -328,13 +330,8 @@ impl<'a> DialectUnderTest<'a> {
             }
             prop_assert!(is.mode == Some(Mode::Trunk) || is.tagged.is_empty() || is.mode == was.mode);
             let foreign = was.tagged().difference(&ours_before).difference(&ours_after);
-            prop_assert!(
-                foreign.is_subset(&is.tagged()),
-                "{} lost {}",
-                name,
-                foreign.difference(&is.tagged())
-            );
-            let new = is.tagged().difference(&was.tagged());
+            prop_assert!(foreign.is_subset(is.tagged()), "{} lost {}", name, foreign.difference(is.tagged()));
+            let new = is.tagged().difference(was.tagged());
             let closed: VlanSet = is.native.into_iter().collect();
             prop_assert!(new.is_subset(&ours_after.union(&closed)), "{} carries {} now", name, new);
         }

@@ -16,7 +16,7 @@ use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::RunContext;
 use eno_driver_netconf::{RpcError, RpcErrors};
 use eno_sbi::{Driver as _, Reconciled};
-use eno_schemas::{FabricDesired, Item, VlanId};
+use eno_schemas::{FabricDesired, FabricVlans, Item, VlanId};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use quick_xml::escape::escape;
@@ -71,7 +71,7 @@ impl Dialect for Shelf {
         for node in shelf.map_or(&[][..], |shelf| &shelf.children) {
             match node.name.as_str() {
                 "slot" => observed.layout = Layout::new(Slot(node.text.clone())),
-                "vlan" => drop(observed.vlans.insert(vid(node)?, vlan(node))),
+                "vlan" => observed.vlans.insert(vid(node)?, vlan(node)),
                 "port" => drop(observed.ports.insert(leaf(node, "id").unwrap_or_default(), port(node)?)),
                 _ => {}
             }
@@ -290,7 +290,7 @@ async fn transaction_configures_and_restores_a_device() {
     assert_eq!((vlans.as_str(), on_ports["a"].as_str(), on_ports["b"].as_str()), ("10-12", "10-11", "12"));
     assert_eq!(items(&report), [Item::vlan(common::vid(13))].into());
 
-    let mut none = FabricDesired { vlans: Vec::new(), ..desired };
+    let mut none = FabricDesired { vlans: FabricVlans::new(), ..desired };
     none.ports.iter_mut().for_each(|port| port.vlans = common::set(""));
     let none = with_port_memory(none, report.applied.as_ref().expect("an applied state"));
     assert_eq!(applied_vlans(&device.run(&none).await).0, "");

@@ -245,7 +245,7 @@ proptest! {
         let before_seen = subject.parse(&before);
         for (name, instance) in named(&before, "network-instance").filter(|(name, _)| !name.starts_with("eno-c1-")) {
             let adopted = before_seen.vlans.iter().any(|(vid, vlan)| {
-                vlan.name.as_deref() == Some(name) && desired.device.adopt.contains(*vid)
+                vlan.name.as_deref() == Some(name) && desired.device.adopt.contains(vid)
             });
             prop_assert!(adopted || done.after_xml.contains(instance), "{} was touched", name);
         }

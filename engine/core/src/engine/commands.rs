@@ -1,11 +1,12 @@
 //! The desired states of targets, and the commands that may be published now.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_schemas::{Desired, Device};
 
 use super::Engine;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, IssuedState};
 use crate::nad::NAD_DRIVER;
 use crate::node::NODE_DRIVER;
 use crate::schedule::{Moment, Participant, PendingCommand, Reconciled, Schedule};
@@ -13,14 +14,18 @@ use crate::{Key, Kind, Name, Target};
 
 impl Engine {
     /// The driver and the complete desired state of a target. `None`: there is no such target.
-    pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
+    pub fn desired(&self, target: &Target) -> Option<(Name, Arc<Desired>)> {
         match target {
             Target::Fabric(name) => self.fabric.desired(&self.config, &self.schedule.live_drivers, name),
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
+                let desired = self.nad.desired(&self.store, self.pods.ipam(), &key)?;
+                Some((NAD_DRIVER.into(), desired.into()))
             }
-            Target::Node(name) => Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?)),
+            Target::Node(name) => {
+                let desired = self.node.render(name, &self.config.cluster)?;
+                Some((NODE_DRIVER.into(), desired.into()))
+            }
         }
     }
 
@@ -28,7 +33,7 @@ impl Engine {
     /// change is dropped. It may leave work for [`Self::settle`]: a state that the target has already reported gets no
     /// new report.
     fn issue(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired)) = self.desired(&target) else {
+        let Some(participant) = self.participant(&target) else {
             if let Target::Nad(namespace, name) = &target {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 self.nad.mark_unpublished(&key);
@@ -36,25 +41,32 @@ impl Engine {
             self.schedule.discard_change(&target);
             return None;
         };
-        let hash = desired.hash();
-        match &target {
-            Target::Fabric(name) => {
-                let alive = &self.schedule.live_drivers;
-                if self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work) {
-                    // No report follows on which deleted networks would be evaluated.
-                    self.status.reevaluate_removed();
-                }
-            }
-            Target::Node(name) => {
-                if self.node.record_issued(name, &hash) {
-                    let changes = self.node.changes(name, &mut self.work);
-                    self.change_node(name, changes);
-                }
-            }
-            Target::Nad(..) => {}
+        if let Target::Node(name) = &target
+            && self.node.record_issued(name, &participant.hash)
+        {
+            let changes = self.node.changes(name, &mut self.work);
+            self.change_node(name, changes);
         }
         self.distribute();
-        Some(Participant { target, driver, desired, hash })
+        Some(participant)
+    }
+
+    /// A target with its desired state. That of a switch is issued.
+    fn participant(&mut self, target: &Target) -> Option<Participant> {
+        let Target::Fabric(name) = target else {
+            let (driver, desired) = self.desired(target)?;
+            let hash = desired.hash();
+            return Some(Participant { target: target.clone(), driver, desired, tree: None, hash });
+        };
+        let alive = &self.schedule.live_drivers;
+        let issued = self.fabric.issue(&self.config, &self.store, alive, name, &mut self.work)?;
+        if issued.is_first {
+            // No report follows on which deleted networks would be evaluated.
+            self.status.reevaluate_removed(name);
+        }
+        let IssuedState { driver, state, hash, .. } = issued;
+        let (desired, tree) = (state.desired().clone(), Some(state.tree().clone()));
+        Some(Participant { target: target.clone(), driver, desired, tree, hash })
     }
 
     /// Works out all that follows from the events since the last call: effects, and the commands that may be published
@@ -162,10 +174,14 @@ impl Engine {
         }
     }
 
-    fn add_command(&mut self, command: (Participant, PendingCommand), result: &mut Reconciled) {
-        let (participant, pending) = &command;
+    fn add_command(
+        &mut self,
+        (participant, mut pending): (Participant, PendingCommand),
+        result: &mut Reconciled,
+    ) {
         self.schedule.record_command(participant.target.clone(), pending.generation.clone());
-        result.commands.push(command);
+        pending.tree.clone_from(&participant.tree);
+        result.commands.push((participant, pending));
     }
 }
 

@@ -335,7 +335,9 @@ impl Engine {
         let evaluator = self.evaluator();
         let Some(finding) = evaluator.evaluate(key) else { return };
         let facts = evaluator.facts(key);
+        self.status.note_awaited(key, finding.evaluation.awaited.as_ref());
         if let Some(record) = self.store.get_mut(key) {
+            record.awaited.clone_from(&finding.evaluation.awaited);
             write::write(record, key, &finding, &facts, now, &mut self.work);
         }
         if let Some(node) = &finding.evaluation.waits_on {

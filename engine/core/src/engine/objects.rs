@@ -71,6 +71,9 @@ impl Engine {
         self.status.forget(key);
         self.vlan.drop_work(key);
         self.fabric.remove_object(key, &mut self.work);
+        if key.kind == Kind::FabricDevice {
+            self.status.reevaluate_removed(&key.name);
+        }
         self.nad.remove_object(&self.store, key, record.as_ref(), &mut self.work);
         if key.kind.facts().has_vlan {
             self.work.claim.insert(key.clone());

@@ -3,6 +3,7 @@
 use eno_schemas::VlanId;
 
 use super::Engine;
+use crate::evaluate::PortsVisited;
 use crate::status::hop::{Aspect, Hop, Part};
 use crate::{Key, Name};
 
@@ -16,7 +17,7 @@ impl Engine {
     pub fn path(&self, key: &Key) -> Vec<Hop<'_>> {
         let evaluator = self.evaluator();
         let mut hops = Vec::new();
-        evaluator.visit_hops(key, &evaluator.networks(key), &mut |hop| {
+        evaluator.visit_hops(key, &evaluator.networks(key), PortsVisited::All, &mut |hop| {
             // The agent makes the NICs of a network part of it.
             if let Part::Network { node, network, aspect: Aspect::Whole, .. } = hop.part {
                 let nics = self.node.nics_of(network);

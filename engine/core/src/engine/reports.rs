@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use eno_schemas::{Desired, Report, VlanId};
+use eno_schemas::{Desired, FabricDesired, Report, VlanId};
 
 use super::Engine;
 use crate::fabric::may_remove;
@@ -26,8 +26,18 @@ impl Engine {
     pub(super) fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
         let stored = std::mem::take(&mut self.startup.stored_commands);
-        let commands: Vec<(Target, Desired)> =
-            stored.into_iter().filter_map(|stored| Some((stored.target, stored.command?.desired))).collect();
+        // Each with its hash, which an earlier version may have made otherwise.
+        let mut others: Vec<(Target, Desired, String)> = Vec::new();
+        let mut switches: Vec<(Name, (FabricDesired, String))> = Vec::new();
+        for StoredCommand { target, command, .. } in stored {
+            let Some(command) = command else { continue };
+            match (target, command.desired) {
+                (Target::Fabric(name), Desired::Fabric(desired)) => {
+                    switches.push((name, (desired, command.generation.hash)));
+                }
+                (target, desired) => others.push((target, desired, command.generation.hash)),
+            }
+        }
         let early = |target: &Target| {
             self.startup
                 .early_reports
@@ -36,30 +46,31 @@ impl Engine {
                 .find(|(other, _)| other == target)
                 .map(|(_, report)| report)
         };
-        let removing = commands.iter().filter_map(|(target, desired)| match (target, desired) {
-            (Target::Fabric(name), Desired::Fabric(desired)) => {
-                may_remove(desired, early(target)).then(|| name.clone())
-            }
-            _ => None,
-        });
-        let removing: BTreeSet<Name> = removing.collect();
-        let commanded: HashMap<&Target, String> =
-            commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
+        let removing = switches
+            .iter()
+            .filter(|(name, command)| may_remove(command, early(&Target::Fabric((*name).clone()))));
+        let removing: BTreeSet<Name> = removing.map(|(name, _)| name.clone()).collect();
+        let commanded = others.iter().map(|(target, _, hash)| (target.clone(), hash.clone()));
+        let commanded: HashMap<Target, String> = commanded
+            .chain(switches.iter().map(|(name, (_, hash))| (Target::Fabric(name.clone()), hash.clone())))
+            .collect();
         for (target, report) in &mut self.startup.early_reports {
             // Another state was commanded since and may be in progress: only a new report counts.
             if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
                 report.generation.hash.clear();
             }
         }
-        for (target, desired) in commands {
-            self.schedule.restore_command(target.clone(), desired.hash());
+        for (target, hash) in commanded {
+            self.schedule.restore_command(target, hash);
+        }
+        for (name, command) in &switches {
+            match self.fabric.restore_command(&self.store, name, command) {
+                Some(here) => had.extend(here),
+                None => self.work.forget.push(Target::Fabric(name.clone())),
+            }
+        }
+        for (target, desired, _) in others {
             match (&target, desired) {
-                (Target::Fabric(name), Desired::Fabric(desired)) => {
-                    match self.fabric.restore_command(&self.store, name, &desired) {
-                        Some(here) => had.extend(here),
-                        None => self.work.forget.push(target),
-                    }
-                }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
                     self.work.forget.push(target);
                 }
@@ -70,7 +81,7 @@ impl Engine {
                 _ => {}
             }
         }
-        self.fabric.start(&self.config, &self.store, had, &mut self.work);
+        self.fabric.start(&self.config, &self.store, &switches, had, &mut self.work);
         for (name, _) in self.store.nodes() {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
                 self.node.record_issued(name, &desired.hash());
@@ -115,7 +126,7 @@ impl Engine {
         match target {
             Target::Fabric(name) => {
                 self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
-                self.status.reevaluate_removed();
+                self.status.reevaluate_removed(name);
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);

@@ -5,7 +5,7 @@ pub mod stalled;
 mod switches;
 pub mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_schemas::{Phase, VlanId};
@@ -23,7 +23,7 @@ use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validator;
-use crate::{ConditionType, Config, Key, Kind};
+use crate::{ConditionType, Config, Key, Kind, Name};
 
 use write::part_condition;
 
@@ -32,8 +32,8 @@ use write::part_condition;
 pub struct Statuses {
     /// Objects whose status is to be evaluated.
     queue: BTreeSet<Key>,
-    /// Objects that were given up while switches may still carry their VLANs. Evaluated after each switch report.
-    removing: BTreeSet<Key>,
+    /// Objects that were given up while switches may still carry their VLANs, each with the switch in its message.
+    removing: BTreeMap<Key, Option<Name>>,
 }
 
 impl Statuses {
@@ -52,14 +52,23 @@ impl Statuses {
         self.queue.is_empty()
     }
 
-    /// Evaluates an object after each report of a switch, since switches may still carry its VLANs.
+    /// Evaluates an object after reports of switches, since switches may still carry its VLANs.
     pub fn follow_removal(&mut self, key: &Key) {
-        self.removing.insert(key.clone());
+        self.removing.insert(key.clone(), None);
     }
 
-    /// A switch reported.
-    pub fn reevaluate_removed(&mut self) {
-        self.queue.extend(self.removing.iter().cloned());
+    /// The message of an object is about the removal from this switch. Until it reports, no other report matters.
+    pub fn note_awaited(&mut self, key: &Key, switch: Option<&Name>) {
+        if let Some(awaited) = self.removing.get_mut(key) {
+            *awaited = switch.cloned();
+        }
+    }
+
+    /// A switch reported or is gone.
+    pub fn reevaluate_removed(&mut self, switch: &Name) {
+        let depends = |awaited: &Option<Name>| awaited.as_ref().is_none_or(|awaited| awaited == switch);
+        let concerned = self.removing.iter().filter(|(_, awaited)| depends(awaited));
+        self.queue.extend(concerned.map(|(key, _)| key.clone()));
     }
 
     /// Forgets an object that is gone.
@@ -94,6 +103,15 @@ pub(crate) struct Finding {
     pub message: String,
     /// What it follows from.
     pub evaluation: Evaluation,
+}
+
+/// The ports of a network that are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortsVisited {
+    /// All.
+    All,
+    /// Of each switch, the first port in each state. Phase, message and conditions follow from these.
+    Deciding,
 }
 
 /// A network on the path of an object.
@@ -168,7 +186,13 @@ impl<'a> Evaluator<'a> {
 
     /// Visits the hops of an object's path on which its phase and its conditions depend. The first that is not confirmed
     /// gives the message. `networks`: those of [`Self::networks`].
-    pub fn visit_hops(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
+    pub fn visit_hops(
+        &self,
+        key: &Key,
+        networks: &[NetworkPath],
+        ports: PortsVisited,
+        visit: &mut dyn FnMut(Hop<'a>),
+    ) {
         match key.kind.facts().path {
             Path::Nothing => {}
             Path::Pods => self.pods.visit_pods(key, visit),
@@ -180,7 +204,7 @@ impl<'a> Evaluator<'a> {
                     if let Some(gap) = &path.gap {
                         visit(Hop::missing(Part::Link, gap.clone()));
                     }
-                    self.visit_network(key, path, visit);
+                    self.visit_network(key, path, ports, visit);
                 }
                 self.hosts.visit_demands(key, visit);
             }
@@ -203,7 +227,7 @@ impl<'a> Evaluator<'a> {
         let mut evaluation = Evaluation::default();
         let networks = self.networks(key);
         let [mut fabric, mut nodes, mut nad, mut pods] = [(); 4].map(|()| Evaluation::default());
-        self.visit_hops(key, &networks, &mut |hop| {
+        self.visit_hops(key, &networks, PortsVisited::Deciding, &mut |hop| {
             let part = match hop.part.condition() {
                 ConditionType::NodesReady => &mut nodes,
                 ConditionType::NadReady => &mut nad,
@@ -212,6 +236,8 @@ impl<'a> Evaluator<'a> {
             };
             part.add(&hop);
         });
+        // Ports of another network may come before.
+        evaluation.awaited = fabric.awaited.take().filter(|_| networks.len() == 1);
         evaluation.add_part(ConditionType::FabricReady, fabric);
         evaluation.add_part(ConditionType::NodesReady, nodes);
         evaluation.add_part(ConditionType::NadReady, nad);
@@ -282,7 +308,7 @@ impl<'a> Evaluator<'a> {
             return Finding::new(Phase::Terminating, format!("in use by {user}"), evaluation);
         }
         let remains = self
-            .remains_on_switches(key)
+            .remains_on_switches(key, &mut evaluation)
             .or_else(|| self.remains_of_nad(key))
             .or_else(|| self.hosts.remains(key, &mut evaluation))
             .or_else(|| self.pods.remains(key, &mut evaluation));

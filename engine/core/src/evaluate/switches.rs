@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::VlanId;
 
-use crate::evaluate::{Evaluator, NetworkPath};
+use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::device::DeviceTarget;
 use crate::fabric::topology::Ports;
 use crate::status::evaluation::Evaluation;
@@ -15,12 +15,18 @@ use crate::{ConditionReason, ConditionType, Key, Kind, Name};
 impl<'a> Evaluator<'a> {
     /// Visits the ports of a network that matter to an object. Of a network that a switch rejects, the ports where it is
     /// confirmed are visited as usual. The others have the state of the rejection.
-    pub(super) fn visit_network(&self, key: &Key, path: &NetworkPath, visit: &mut dyn FnMut(Hop<'a>)) {
+    pub(super) fn visit_network(
+        &self,
+        key: &Key,
+        path: &NetworkPath,
+        visited: PortsVisited,
+        visit: &mut dyn FnMut(Hop<'a>),
+    ) {
         let NetworkPath { network, vid, ports, .. } = path;
         let placement = self.fabric.placements.get(network);
         let Some((placement, rejection)) = placement.and_then(|one| Some((one, one.rejected_by.as_ref()?)))
         else {
-            return self.visit_ports(*vid, ports, visit);
+            return self.visit_ports(*vid, ports, visited, visit);
         };
         let reason = rejection.message.as_str();
         let rejected = if rejection.unreachable {
@@ -30,7 +36,7 @@ impl<'a> Evaluator<'a> {
         };
         let mut hops = Vec::new();
         let mut is_rejected = key == network && rejection.is_withheld();
-        self.visit_ports(*vid, ports, &mut |mut hop| {
+        self.visit_ports(*vid, ports, PortsVisited::All, &mut |mut hop| {
             if let Part::Port { device, port, .. } = hop.part
                 && !placement.confirmed_on(*vid, device, port)
                 && hop.state != HopState::Confirmed
@@ -46,10 +52,20 @@ impl<'a> Evaluator<'a> {
         hops.into_iter().for_each(visit);
     }
 
-    fn visit_ports(&self, vlan: VlanId, ports: &Ports, visit: &mut dyn FnMut(Hop<'a>)) {
+    fn visit_ports(
+        &self,
+        vlan: VlanId,
+        ports: &Ports,
+        visited: PortsVisited,
+        visit: &mut dyn FnMut(Hop<'a>),
+    ) {
         for (name, indices) in ports {
             let Some((name, device)) = self.fabric.named_device(name) else { continue };
-            indices.iter().for_each(|index| visit(self.port_hop(name, device, vlan, *index)));
+            let mut hop = |index: u16| visit(self.port_hop(name, device, vlan, index));
+            match device.states(vlan, indices).filter(|_| visited == PortsVisited::Deciding) {
+                Some(first_of_each) => first_of_each.into_iter().flatten().for_each(&mut hop),
+                None => indices.iter().copied().for_each(&mut hop),
+            }
         }
     }
 
@@ -90,7 +106,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The first thing on switches that is not confirmed to be gone.
-    pub fn remains_on_switches(&self, key: &Key) -> Option<String> {
+    pub fn remains_on_switches(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let record = self.store.get(key)?;
         if key.kind == Kind::FabricDevice {
             let device = self.fabric.device(&key.name).filter(|_| !record.forget)?;
@@ -122,6 +138,7 @@ impl<'a> Evaluator<'a> {
         for name in self.fabric.placements.left(key) {
             let Some(device) = self.fabric.device(name) else { continue };
             if networks.iter().any(|network| !device.is_gone(network)) {
+                evaluation.awaited = Some(name.clone());
                 let failure = device.failure.as_ref().map(|failure| failure.reason.as_str());
                 return Some(match failure.or(device.clash()) {
                     Some(why) => format!("FabricDevice {name}: its VLANs can't be removed yet: {why}"),

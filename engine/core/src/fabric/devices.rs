@@ -21,6 +21,7 @@ impl Fabric {
     /// A FabricDevice is gone.
     pub(super) fn remove_device(&mut self, name: &Name, work: &mut Work) {
         self.topology_dirty = true;
+        self.slow.take();
         if self.devices.remove(name).is_some() {
             work.forget.push(Target::Fabric(name.clone()));
         }

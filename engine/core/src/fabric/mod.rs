@@ -12,7 +12,7 @@ pub mod scopes;
 pub mod topology;
 pub mod transaction;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -24,10 +24,23 @@ use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Key, Kind, Name, Target};
 
-use device::DeviceTarget;
+use device::{DeviceTarget, SwitchState};
 use network::{Counted, Network, Point};
 use placement::Placements;
 use topology::{Ports, Topology};
+
+/// A desired state of a switch that is issued.
+#[derive(Debug)]
+pub struct IssuedState {
+    /// The driver of the switch.
+    pub driver: Name,
+    /// The state.
+    pub state: SwitchState,
+    /// The hash of the state.
+    pub hash: String,
+    /// No other state was known to be on the switch, and this one is.
+    pub is_first: bool,
+}
 
 /// The switches and the networks on them.
 #[derive(Debug, Default)]
@@ -52,6 +65,8 @@ pub struct Fabric {
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     /// The switches.
     devices: BTreeMap<Name, DeviceTarget>,
+    /// Those whose last change took much longer than that of the others. Emptied by what may change them.
+    slow: OnceCell<BTreeSet<Name>>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
     change_count: u64,
     /// Networks to be placed on switch ports.
@@ -105,15 +120,15 @@ impl Fabric {
         true
     }
 
-    /// Restores the command of a former leader for a switch. Returns the networks in it with their VLANs. `None`: the
+    /// Restores the command of a former leader for a switch, with its hash. Returns the networks in it with their VLANs. `None`: the
     /// switch does not exist any more.
     pub fn restore_command(
         &mut self,
         store: &Store,
         name: &Name,
-        former: &FabricDesired,
+        (former, hash): &(FabricDesired, String),
     ) -> Option<BTreeSet<(Key, VlanId)>> {
-        let had = self.devices.get_mut(name)?.restore_command(former);
+        let had = self.devices.get_mut(name)?.restore_command(former, hash);
         for (network, _) in &had {
             if self.placements.planned(network).is_none_or(|(_, ports)| !ports.contains_key(name)) {
                 self.note_left(store, network, name);
@@ -135,12 +150,25 @@ impl Fabric {
     }
 
     /// Restores what the statuses and the commands of a former leader (`had`: their networks and VLANs) tell of
-    /// placements, and registers the present desired states, since reports on them may be there already.
-    pub fn start(&mut self, config: &Config, store: &Store, had: BTreeSet<(Key, VlanId)>, work: &mut Work) {
+    /// placements, and registers the present desired states, since reports on them may be there already. `former`: the
+    /// commands, with their hashes.
+    pub fn start(
+        &mut self,
+        config: &Config,
+        store: &Store,
+        former: &[(Name, (FabricDesired, String))],
+        had: BTreeSet<(Key, VlanId)>,
+        work: &mut Work,
+    ) {
         self.restore_vlan_changes(store, had);
         self.restore_rejections(config, store, work);
         for device in self.devices.values_mut() {
             device.begin(config, self.change_count);
+        }
+        for (name, (desired, hash)) in former {
+            if let Some(device) = self.devices.get_mut(name) {
+                device.begin_with_hash(config, self.change_count, desired, hash);
+            }
         }
         self.change_count += 1;
     }
@@ -161,32 +189,42 @@ impl Fabric {
     }
 
     /// The driver and the desired state of a switch. `alive`: the drivers that are alive.
-    pub fn desired(&self, config: &Config, alive: &BTreeSet<Name>, name: &Name) -> Option<(Name, Desired)> {
+    pub fn desired(
+        &self,
+        config: &Config,
+        alive: &BTreeSet<Name>,
+        name: &Name,
+    ) -> Option<(Name, Arc<Desired>)> {
         let device = self.devices.get(name)?;
-        Some((device.driver.clone(), device.render(config, &self.undecided_vlans(alive, name))))
+        let state = device.render(config, &self.undecided_vlans(alive, name));
+        Some((device.driver.clone(), state.desired().clone()))
     }
 
-    /// Records that the desired state of a switch, with this hash, is issued. A state that the switch has already
-    /// reported is confirmed at once. Returns true if that is the first one known to be on the switch.
-    pub fn record_issued(
+    /// The desired state of a switch, which is issued now. A state that the switch has already reported is confirmed at
+    /// once. `None`: there is no such switch.
+    pub fn issue(
         &mut self,
+        config: &Config,
         store: &Store,
         alive: &BTreeSet<Name>,
         name: &Name,
-        hash: &str,
         work: &mut Work,
-    ) -> bool {
+    ) -> Option<IssuedState> {
         let undecided = self.undecided_vlans(alive, name);
-        let Some(device) = self.devices.get_mut(name) else { return false };
+        let device = self.devices.get_mut(name)?;
+        device.refresh(config);
+        let state = device.render(config, &undecided);
+        let hash = state.tree().root().to_string();
         let was_known = device.is_known();
-        let confirmed = device.record_issued(hash, self.change_count, undecided);
+        let confirmed = device.record_issued(&hash, self.change_count, undecided);
+        let driver = device.driver.clone();
         self.change_count += 1;
         let is_first = device.is_known() != was_known;
         if is_first {
             work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
         }
         store.evaluate_networks(confirmed, work);
-        is_first
+        Some(IssuedState { driver, state, hash, is_first })
     }
 
     /// Processes the report of a switch.
@@ -194,8 +232,10 @@ impl Fabric {
         self.retry_after_report(name, &report, work);
         self.assign_orphan_vlans(vlan, name, &report);
         let Some(device) = self.devices.get_mut(name) else { return };
-        let known = device.is_known();
+        self.slow.take();
+        let (known, was_plain) = (device.is_known(), device.is_plain());
         let effects = device.report(report);
+        let only_confirms = was_plain && device.is_plain() && self.placements.all_settled();
         let first = !known && device.is_known();
         if effects.port_memory_changed {
             work.publish.insert(Target::Fabric(name.clone()));
@@ -207,7 +247,11 @@ impl Fabric {
         self.handle_confirmed(store, name, &effects.networks, first, work);
         self.publish_partial(work);
         work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
-        store.evaluate_networks(effects.networks, work);
+        if only_confirms && self.placements.all_settled() {
+            store.evaluate_confirmed(name, effects.networks, work);
+        } else {
+            store.evaluate_networks(effects.networks, work);
+        }
     }
 
     /// These drivers appeared or disappeared.
@@ -232,18 +276,17 @@ impl Fabric {
 }
 
 /// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, it is a
-/// failure, or the switch may still roll the removal back.
-pub fn may_remove(command: &FabricDesired, report: Option<&Report>) -> bool {
+/// failure, or the switch may still roll the removal back. `hash`: that of the command.
+pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Report>) -> bool {
     let Some(report) = report else { return true };
-    if report.generation.hash == Desired::Fabric(command.clone()).hash() && report.outcome == Outcome::Applied
-    {
+    if report.generation.hash == *hash && report.outcome == Outcome::Applied {
         return false;
     }
     if report.outcome == Outcome::Held {
         return true;
     }
     let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return true };
-    let commanded: VlanSet = command.vlans.iter().map(|vlan| vlan.vid).collect();
+    let commanded = command.vlans.vids();
     let carries = |name: &str| command.ports.iter().find(|port| port.name == name).map(|port| &port.vlans);
     !vlans.is_subset(&commanded)
         || ports.iter().any(|(name, vlans)| !vlans.is_subset(carries(name).unwrap_or(&VlanSet::EMPTY)))

@@ -42,7 +42,7 @@ impl Fabric {
         let mut first: HashMap<&Name, Vec<Option<usize>>> = HashMap::new();
         let mut parents: Vec<usize> = Vec::new();
         for name in names {
-            let device = self.devices.get(name).filter(|device| participates(name, device, alive, &slow));
+            let device = self.devices.get(name).filter(|device| participates(name, device, alive, slow));
             let (Some(device), Some(component)) = (device, self.topology.component(name)) else {
                 groups.push(TransactionGroup { holding: Vec::new(), plain: vec![name.clone()] });
                 continue;
@@ -83,14 +83,14 @@ impl Fabric {
     /// it first, else the switch might make the change while they still decide.
     pub fn undecided_vlans(&self, alive: &BTreeSet<Name>, name: &Name) -> VlanSet {
         let slow = self.slow_devices();
-        let device = self.devices.get(name).filter(|device| !participates(name, device, alive, &slow));
+        let device = self.devices.get(name).filter(|device| !participates(name, device, alive, slow));
         let Some(device) = device else { return VlanSet::EMPTY };
         let component = self.topology.component(name);
         let mut moved = VlanSet::EMPTY;
         for (other, other_device) in &self.devices {
             if other != name
                 && self.topology.component(other) == component
-                && participates(other, other_device, alive, &slow)
+                && participates(other, other_device, alive, slow)
             {
                 moved = moved.union(other_device.moved());
             }
@@ -141,7 +141,11 @@ impl Fabric {
     }
 
     /// The switches whose last change took much longer than that of the others.
-    fn slow_devices(&self) -> BTreeSet<&Name> {
+    fn slow_devices(&self) -> &BTreeSet<Name> {
+        self.slow.get_or_init(|| self.find_slow_devices())
+    }
+
+    fn find_slow_devices(&self) -> BTreeSet<Name> {
         let took = |name: &Name| Some(self.devices.get(name)?.last_transaction.as_ref()?.change.took_ms);
         let candidates = self.devices.keys().filter(|name| took(name).is_some_and(|took| took > MIN_SLOW_MS));
         let candidates: Vec<&Name> = candidates.collect();
@@ -158,7 +162,7 @@ impl Fabric {
                 all.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, took)| *took).collect();
             others.get(others.len() / 2).is_some_and(|median| own > median.saturating_mul(SLOW_FACTOR))
         });
-        slow.collect()
+        slow.cloned().collect()
     }
 
     /// A change that one switch confirmed is decided for its component: the other switches fall back to it, too.
@@ -189,7 +193,7 @@ impl Fabric {
 }
 
 /// True when the switch takes part in transactions: it does not fail, is not slow, and has a driver.
-fn participates(name: &Name, device: &DeviceTarget, alive: &BTreeSet<Name>, slow: &BTreeSet<&Name>) -> bool {
+fn participates(name: &Name, device: &DeviceTarget, alive: &BTreeSet<Name>, slow: &BTreeSet<Name>) -> bool {
     device.failure.is_none() && !device.late && !slow.contains(name) && alive.contains(&device.driver)
 }
 

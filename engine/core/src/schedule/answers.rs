@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use eno_schemas::{ChangeReport, Decision, Generation, Outcome, Report, Transaction};
+use eno_schemas::{ChangeReport, Decision, Desired, Generation, Outcome, Report, Transaction, Tree};
 
 use crate::{Name, StoredCommand, StreamEvent, Target};
 
@@ -71,8 +72,13 @@ impl Schedule {
             });
             if let (Some(open), Some(command), Some(generation)) = (open, &stored.command, generation) {
                 let decision = if confirmed.contains(&open.id) { Decision::Confirm } else { Decision::Abort };
-                let desired = command.desired.clone();
-                let participant = Participant { target, driver, desired, hash: generation.hash.clone() };
+                let (desired, hash) = (Arc::new(command.desired.clone()), generation.hash.clone());
+                let tree = match &*desired {
+                    Desired::Fabric(desired) => Some(Tree::of(desired)),
+                    Desired::Nad(_) | Desired::Node(_) => None,
+                };
+                let tree = tree.filter(|tree| tree.root().to_string() == hash).map(Arc::new);
+                let participant = Participant { target, driver, desired, tree, hash };
                 let transaction = Transaction { decision: Some(decision), ..open };
                 self.decide_inherited(participant, generation, transaction, self.now);
             }
@@ -142,7 +148,9 @@ impl Schedule {
             }
             StreamEvent::StoredSequences(sequences) => self.compare_with_stream(&sequences, now),
             StreamEvent::StreamsLost => self.streams_lost(),
-            StreamEvent::ReportUnreadable(target, driver) => self.report_unreadable(&target, &driver, now),
+            StreamEvent::ReportUnreadable(target, driver) | StreamEvent::CommandUnread(target, driver) => {
+                self.report_unreadable(&target, &driver, now);
+            }
         }
     }
 

@@ -15,10 +15,11 @@ mod transaction;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_queue::FairQueue;
-use eno_schemas::{Decision, Generation, Transaction};
+use eno_schemas::{Decision, Generation, Transaction, Tree};
 
 use crate::fabric::transaction::TransactionGroup;
 use crate::{Effect, Name, Target};
@@ -69,6 +70,9 @@ pub struct PendingCommand {
     pub moved_from: Option<Name>,
     /// The transaction that this command opens or decides.
     pub transaction: Option<Transaction>,
+    /// Of a switch, the hashes of the parts of its desired state. `None`: an earlier version made the hash of the
+    /// generation.
+    pub tree: Option<Arc<Tree>>,
 }
 
 /// Targets that may be published now, and when to check again. The time is now when a target waits only for targets in
@@ -452,7 +456,7 @@ impl Schedule {
         });
         slot.last_issued = Some(now);
         self.publishing += 1;
-        PendingCommand { generation, expected, moved_from, transaction }
+        PendingCommand { generation, expected, moved_from, transaction, tree: None }
     }
 
     /// The target does not exist any more.

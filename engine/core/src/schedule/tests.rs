@@ -1,6 +1,6 @@
 mod unchanged;
 
-use eno_schemas::{Command, Desired, Device, FabricDesired};
+use eno_schemas::{Command, Desired, Device, FabricDesired, FabricVlans};
 
 use super::answers::RETRY_DELAY;
 use super::*;
@@ -24,7 +24,7 @@ fn fabric() -> Target {
 /// A switch without VLANs.
 fn nothing() -> Desired {
     let device = Device::new("127.0.0.1:830");
-    let (vlans, ports) = (Vec::new(), Vec::new());
+    let (vlans, ports) = (FabricVlans::new(), Vec::new());
     Desired::Fabric(FabricDesired { cluster: "c1".into(), cluster_uid: None, device, vlans, ports })
 }
 
@@ -523,7 +523,8 @@ impl TransactionTest {
         let participant = |target: &Target| Participant {
             target: target.clone(),
             driver: "netconf".into(),
-            desired: nothing(),
+            desired: nothing().into(),
+            tree: None,
             hash: "a".into(),
         };
         let commands = self.schedule.open_transaction(

@@ -4,10 +4,12 @@
 //! refused anything new; otherwise it is aborted. Each participant then gets the decision, and is bound to the
 //! transaction until it has carried the decision out.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_queue::Backoff;
-use eno_schemas::{Decision, Desired, Generation, Transaction};
+use eno_schemas::{Decision, Desired, Generation, Transaction, Tree};
 
 use crate::{Name, Target};
 
@@ -26,7 +28,9 @@ pub struct Participant {
     /// Its driver.
     pub driver: Name,
     /// Its desired state.
-    pub desired: Desired,
+    pub desired: Arc<Desired>,
+    /// The hashes of its parts; see [`PendingCommand::tree`].
+    pub tree: Option<Arc<Tree>>,
     /// Hash of the desired state.
     pub hash: String,
 }
@@ -75,7 +79,8 @@ pub struct DecidedTransaction {
 pub(super) struct OpenTransaction {
     transaction: Transaction,
     opened: Duration,
-    participants: Vec<ParticipantState>,
+    /// By target; each is the target of its participant.
+    participants: BTreeMap<Target, ParticipantState>,
 }
 
 #[derive(Debug)]
@@ -105,17 +110,17 @@ enum Stage {
 impl OpenTransaction {
     /// The switches that are still bound to the transaction.
     pub fn switches(&self) -> impl Iterator<Item = Name> {
-        self.participants.iter().filter(|part| part.stage != Stage::Released).filter_map(|part| {
-            match &part.participant.target {
-                Target::Fabric(name) => Some(name.clone()),
-                Target::Nad(..) | Target::Node(_) => None,
-            }
+        let bound = self.participants.iter().filter(|(_, part)| part.stage != Stage::Released);
+        bound.filter_map(|(target, _)| match target {
+            Target::Fabric(name) => Some(name.clone()),
+            Target::Nad(..) | Target::Node(_) => None,
         })
     }
 
     #[cfg(test)]
     pub fn first_participant(&self) -> (Participant, Generation) {
-        (self.participants[0].participant.clone(), self.participants[0].generation.clone())
+        let first = self.participants.values().next().expect("a participant");
+        (first.participant.clone(), first.generation.clone())
     }
 
     #[cfg(test)]
@@ -124,9 +129,15 @@ impl OpenTransaction {
     }
 
     fn part(&mut self, target: &Target) -> Option<&mut ParticipantState> {
-        self.participants
-            .iter_mut()
-            .find(|part| part.participant.target == *target && part.stage != Stage::Released)
+        self.participants.get_mut(target).filter(|part| part.stage != Stage::Released)
+    }
+
+    fn binds(&self, target: &Target) -> bool {
+        self.participants.get(target).is_some_and(|part| part.stage != Stage::Released)
+    }
+
+    fn stages(&self) -> impl Iterator<Item = Stage> {
+        self.participants.values().map(|part| part.stage)
     }
 
     fn is_decided(&self) -> bool {
@@ -150,7 +161,7 @@ impl Schedule {
             decide_within_ms: None,
             decision: None,
         };
-        let mut participants = Vec::with_capacity(all.len());
+        let mut participants = BTreeMap::new();
         let mut commands = Vec::with_capacity(all.len());
         for participant in all {
             let command = self.issue(
@@ -160,12 +171,13 @@ impl Schedule {
                 Some(transaction.clone()),
                 now,
             );
-            participants.push(ParticipantState {
+            let part = ParticipantState {
                 participant: participant.clone(),
                 generation: command.generation.clone(),
                 stage: Stage::Working,
                 inherited: false,
-            });
+            };
+            participants.insert(participant.target.clone(), part);
             commands.push((participant, command));
         }
         self.transactions.push(OpenTransaction { transaction, opened: now, participants });
@@ -182,14 +194,16 @@ impl Schedule {
         now: Duration,
     ) {
         let inherited = transaction.decision == Some(Decision::Abort);
+        let target = participant.target.clone();
         let part = ParticipantState { participant, generation, stage: Stage::DecisionPending, inherited };
-        self.transactions.push(OpenTransaction { transaction, opened: now, participants: vec![part] });
+        let participants = BTreeMap::from([(target, part)]);
+        self.transactions.push(OpenTransaction { transaction, opened: now, participants });
     }
 
     /// Releases inherited participants for which `stays` is false: their driver or address changed, so nobody would
     /// answer.
     pub fn release_inherited(&mut self, stays: impl Fn(&Participant) -> bool) {
-        for part in self.transactions.iter_mut().flat_map(|open| &mut open.participants) {
+        for part in self.transactions.iter_mut().flat_map(|open| open.participants.values_mut()) {
             if part.inherited && part.stage != Stage::Released && !stays(&part.participant) {
                 part.stage = Stage::Released;
             }
@@ -224,12 +238,8 @@ impl Schedule {
 
     /// The transaction that binds a target.
     pub fn transaction(&self, target: &Target) -> Option<&str> {
-        let bound = |open: &&OpenTransaction| {
-            open.participants
-                .iter()
-                .any(|part| part.participant.target == *target && part.stage != Stage::Released)
-        };
-        self.transactions.iter().find(bound).map(|open| open.transaction.id.as_str())
+        let binding = self.transactions.iter().find(|open| open.binds(target));
+        binding.map(|open| open.transaction.id.as_str())
     }
 
     /// True while a transaction binds the target.
@@ -243,7 +253,7 @@ impl Schedule {
             if !open.is_decided() {
                 ready.check_at(open.opened + DEADLINE);
             }
-            for part in &open.participants {
+            for part in open.participants.values() {
                 let Some(slot) = self.slots.get(&part.participant.target) else { continue };
                 match (part.stage, &slot.state) {
                     // The end of the purge is an event.
@@ -268,7 +278,7 @@ impl Schedule {
     pub(super) fn expire(&mut self, now: Duration) {
         let overdue = |open: &OpenTransaction| !open.is_decided() && open.opened + DEADLINE <= now;
         while let Some(index) = self.transactions.iter().position(overdue) {
-            let participants = self.transactions[index].participants.iter();
+            let participants = self.transactions[index].participants.values();
             let late = participants
                 .filter(|part| part.stage == Stage::Working)
                 .map(|part| part.participant.target.clone());
@@ -284,7 +294,7 @@ impl Schedule {
             }
         };
         for open in &mut self.transactions {
-            for part in &mut open.participants {
+            for part in open.participants.values_mut() {
                 if part.stage == Stage::DecisionSent && !part.inherited && timed_out(&self.slots, part) {
                     part.stage = Stage::Released;
                 }
@@ -302,7 +312,7 @@ impl Schedule {
         answer: DriverAnswer,
         now: Duration,
     ) -> bool {
-        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+        let Some(index) = self.transactions.iter().position(|open| open.binds(target)) else {
             return false;
         };
         let open = &mut self.transactions[index];
@@ -334,11 +344,10 @@ impl Schedule {
             }
         }
         let refuses = answer == DriverAnswer::Held { refused: true };
-        let stages = open.participants.iter().map(|part| part.stage);
-        if stages.clone().any(|stage| stage == Stage::Working) {
+        if open.stages().any(|stage| stage == Stage::Working) {
             return refuses;
         }
-        if stages.clone().any(|stage| stage == Stage::Holding { refused: true }) {
+        if open.stages().any(|stage| stage == (Stage::Holding { refused: true })) {
             self.decide(index, Decision::Abort, "refused", Vec::new(), now);
         } else {
             self.decide(index, Decision::Confirm, "confirmed", Vec::new(), now);
@@ -357,7 +366,7 @@ impl Schedule {
     ) {
         let open = &mut self.transactions[index];
         open.transaction.decision = Some(decision);
-        for part in open.participants.iter_mut().filter(|part| part.stage != Stage::Released) {
+        for part in open.participants.values_mut().filter(|part| part.stage != Stage::Released) {
             let target = &part.participant.target;
             if let Some(slot) = self.slots.get_mut(target) {
                 slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
@@ -379,7 +388,7 @@ impl Schedule {
 
     /// The target is gone and no longer waited for.
     pub(super) fn remove_participant(&mut self, target: &Target, now: Duration) {
-        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+        let Some(index) = self.transactions.iter().position(|open| open.binds(target)) else {
             return;
         };
         let open = &mut self.transactions[index];
@@ -397,7 +406,7 @@ impl Schedule {
         if self.repeat_decision(target) {
             return true;
         }
-        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+        let Some(index) = self.transactions.iter().position(|open| open.binds(target)) else {
             return false;
         };
         let open = &mut self.transactions[index];
@@ -414,9 +423,8 @@ impl Schedule {
 
     /// True if a participant was sent its decision and has not carried it out.
     pub(super) fn has_sent_decision(&self, target: &Target) -> bool {
-        let sent =
-            |part: &ParticipantState| part.participant.target == *target && part.stage == Stage::DecisionSent;
-        self.transactions.iter().any(|open| open.participants.iter().any(sent))
+        let mut parts = self.transactions.iter().filter_map(|open| open.participants.get(target));
+        parts.any(|part| part.stage == Stage::DecisionSent)
     }
 
     /// NATS does not have the decision that a participant was sent: it is sent again. False: none was sent.
@@ -427,6 +435,6 @@ impl Schedule {
     }
 
     fn drop_finished(&mut self) {
-        self.transactions.retain(|open| open.participants.iter().any(|part| part.stage != Stage::Released));
+        self.transactions.retain(|open| open.stages().any(|stage| stage != Stage::Released));
     }
 }

@@ -1,7 +1,7 @@
 //! The findings about an object, from which its phase and conditions follow.
 
 use crate::kinds::Cause;
-use crate::status::hop::{Hop, HopState, Wait};
+use crate::status::hop::{Hop, HopState, Part, Wait};
 use crate::{ConditionReason, ConditionState, ConditionType, Name};
 
 /// The findings about an object, from which its phase and conditions follow.
@@ -15,6 +15,8 @@ pub(crate) struct Evaluation {
     pub permanent: bool,
     /// The message about the first hop that is not confirmed yet.
     pub waiting: Option<String>,
+    /// The switch of the first hop that is not confirmed yet, or not gone yet, if the message is about one.
+    pub awaited: Option<Name>,
     /// The node of the first hop that is not confirmed yet.
     pub waits_on: Option<Name>,
     /// The message about a target that does not answer.
@@ -72,6 +74,9 @@ impl Evaluation {
                     self.drifted = hop.message();
                 }
                 if self.waiting.is_none() {
+                    if let Part::Port { device, .. } = hop.part {
+                        self.awaited = Some(device.clone());
+                    }
                     self.waiting = hop.message();
                 }
             }

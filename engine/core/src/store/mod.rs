@@ -270,6 +270,26 @@ impl Store {
             }
         }
     }
+
+    /// The same after a report of a switch that only confirms. An object that waits for a switch of an earlier name
+    /// keeps its status: that switch is still the first one.
+    pub fn evaluate_confirmed(
+        &self,
+        switch: &Name,
+        networks: impl IntoIterator<Item = Key>,
+        work: &mut Work,
+    ) {
+        let depends = |key: &&Key| {
+            let awaited = self.records.get(*key).and_then(|record| record.awaited.as_ref());
+            awaited.is_none_or(|awaited| awaited >= switch)
+        };
+        for network in networks {
+            work.evaluate.extend(self.referrers(&network).filter(depends).cloned());
+            if self.contains(&network) && depends(&&network) {
+                work.evaluate.insert(network);
+            }
+        }
+    }
 }
 
 /// Whether a node with these labels runs Windows.

@@ -43,6 +43,8 @@ pub struct Record {
     pub version: u64,
     /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
+    /// The switch that its last evaluation found first to be not as wanted, if there is one.
+    pub awaited: Option<Name>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -70,6 +72,7 @@ impl Record {
             await_elapsed: status.phase.is_some(),
             version: 0,
             indexed_references: BTreeSet::new(),
+            awaited: None,
             status,
             finalizer_requested: false,
             deadline: None,

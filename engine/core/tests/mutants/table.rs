@@ -114,13 +114,13 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ConfirmedBeforeAllHold: a transaction is confirmed when the first participant holds its change",
         file: "schedule/transaction.rs",
-        from: "stages.clone().any(|stage| stage == Stage::Working)",
+        from: "open.stages().any(|stage| stage == Stage::Working)",
         to: "false",
     },
     Mutant {
         name: "RefusalConfirmed: a refused change is confirmed",
         file: "schedule/transaction.rs",
-        from: "stages.clone().any(|stage| stage == Stage::Holding { refused: true })",
+        from: "open.stages().any(|stage| stage == (Stage::Holding { refused: true }))",
         to: "false",
     },
     Mutant {
@@ -184,7 +184,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "DeletedBeforeRemoval: the finalizer goes before the VLANs",
         file: "evaluate/mod.rs",
         from: "self
-            .remains_on_switches(key)",
+            .remains_on_switches(key, &mut evaluation)",
         to: "None",
     },
     Mutant {
@@ -210,5 +210,41 @@ pub const MUTANTS: &[Mutant] = &[
         file: "schedule/answers.rs",
         from: "self.distrusted.insert((target.clone(), driver.into()));",
         to: "",
+    },
+    Mutant {
+        name: "ChangedVlanNotMarked: a VLAN that changes is not rendered again",
+        file: "fabric/device/mod.rs",
+        from: "self.rendering.changed.insert(vid);",
+        to: "",
+    },
+    Mutant {
+        name: "BlockNotRendered: a block with a changed VLAN stays as it was",
+        file: "fabric/device/render.rs",
+        from: "vlans.set_block(block, wanted.collect::<Arc<[FabricVlan]>>());",
+        to: "if !MUTANT || before.is_none() { vlans.set_block(block, wanted.collect::<Arc<[FabricVlan]>>()); }",
+    },
+    Mutant {
+        name: "PortKeepsVlan: a changed VLAN stays on the ports that carried it before",
+        file: "fabric/device/render.rs",
+        from: "former.difference(changed).union(&carries)",
+        to: "former.union(&carries)",
+    },
+    Mutant {
+        name: "TreeOfAnotherState: a changed state has the hashes of the state before",
+        file: "fabric/device/render.rs",
+        from: "self.tree.updated(before, &desired)",
+        to: "(*self.tree).clone()",
+    },
+    Mutant {
+        name: "AwaitedSwitchIgnored: an object is not evaluated when the switch that it waits for confirms",
+        file: "store/mod.rs",
+        from: "awaited.is_none_or(|awaited| awaited >= switch)",
+        to: "awaited.is_none_or(|awaited| awaited > switch)",
+    },
+    Mutant {
+        name: "AwaitedRemovalIgnored: an object is not evaluated when the switch that has its VLANs reports",
+        file: "evaluate/mod.rs",
+        from: "awaited.as_ref().is_none_or(|awaited| awaited == switch)",
+        to: "awaited.is_none()",
     },
 ];

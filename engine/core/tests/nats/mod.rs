@@ -104,6 +104,16 @@ impl Nats {
         self.commands.remove(&(target.clone(), driver.clone()));
     }
 
+    /// Replaces the hashes of all commands, and of the reports on them.
+    pub fn replace_hashes(&mut self, new: impl Fn(&Target, &str) -> String) {
+        let commands =
+            self.commands.iter_mut().map(|(subject, stored)| (subject, &mut stored.command.generation));
+        let reports = self.reports.iter_mut().map(|(subject, report)| (subject, &mut report.generation));
+        for ((target, _), generation) in commands.chain(reports) {
+            generation.hash = new(target, &generation.hash);
+        }
+    }
+
     /// The streams are lost and created again.
     pub fn lose_streams(&mut self) {
         *self = Self::default();

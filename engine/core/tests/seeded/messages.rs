@@ -2,6 +2,7 @@
 //! streams deliver. A command may be stored late, without an answer, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use eno_core::{Event, Name, Participant, PendingCommand, StreamEvent, Target};
 use eno_schemas::{Command, Decision, Generation, Report};
@@ -93,7 +94,7 @@ impl Cluster {
             driver: driver.to_string(),
             target: target.to_string(),
             generation: pending.generation,
-            desired,
+            desired: Arc::unwrap_or_clone(desired),
             transaction: pending.transaction,
         };
         self.trace(|| format!("command {command:?} after {}", pending.expected));

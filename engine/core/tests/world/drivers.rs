@@ -1,6 +1,7 @@
 //! Simulated drivers. They apply, hold, refuse or fail commands, or do not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_core::{DEADLINE, Event, Name, Participant, PendingCommand, StreamEvent, Target};
@@ -61,8 +62,7 @@ pub fn set_vlan_placement(state: &mut FabricDesired, vid: VlanId, (exists, ports
     let owner = state.vlans.iter().find(|vlan| vlan.vid == vid).cloned();
     state.vlans.retain(|vlan| vlan.vid != vid);
     if exists {
-        state.vlans.push(owner.unwrap_or(FabricVlan { vid, owners: vec!["another".into()] }));
-        state.vlans.sort_by_key(|vlan| vlan.vid);
+        state.vlans.extend([owner.unwrap_or(FabricVlan { vid, owners: vec!["another".into()] })]);
     }
     for port in &mut state.ports {
         if ports.contains(&port.name) {
@@ -124,13 +124,13 @@ impl World {
             driver: driver.to_string(),
             target: target.to_string(),
             generation: pending.generation,
-            desired: desired.clone(),
+            desired: (*desired).clone(),
             transaction: pending.transaction,
         };
         let event = match self.nats.publish(&target, command, pending.expected) {
             Ok(sequence) => {
                 self.published += 1;
-                self.commands.insert(target.clone(), desired);
+                self.commands.insert(target.clone(), Arc::unwrap_or_clone(desired));
                 StreamEvent::Published(target, generation, sequence)
             }
             Err(found) => StreamEvent::NotPublished(target, Some(found)),
@@ -448,6 +448,7 @@ impl World {
                 added: 1,
                 removed: 0,
             }),
+            lacking: Vec::new(),
         };
         self.nats.store_report(target, &report);
         self.engine.handle(Event::Report(target.clone(), Box::new(report)));

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use eno_core::kinds::*;
 use eno_core::{
-    About, Config, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, NoticeKind, Object, Pod, PodView,
-    Reconciled, Selector, Status, Target,
+    About, Config, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, NoticeKind, Object, Participant,
+    PendingCommand, Pod, PodView, Reconciled, Selector, Status, Target,
 };
 use eno_schemas::*;
 use serde_json::json;
@@ -274,13 +274,21 @@ impl World {
 
     /// Lets the engine reconcile, and then one driver answer, or time pass. False: the system is quiescent.
     pub fn step(&mut self) -> bool {
+        self.step_with_commands().is_some()
+    }
+
+    /// The same. Returns the commands that the engine issued; `None`: the system is quiescent.
+    pub fn step_with_commands(&mut self) -> Option<Vec<(Participant, PendingCommand)>> {
         let reconciled = self.reconcile();
         let next = reconciled.next.map(|next| self.leading_since + next);
         let is_idle = reconciled.is_idle();
+        let commands = reconciled.commands.clone();
         self.carry_out(reconciled);
-        if !is_idle {
-            return true;
-        }
+        (!is_idle || self.run_one_driver(next)).then_some(commands)
+    }
+
+    /// Lets one driver answer, or else time pass until `next` at most. False: neither.
+    fn run_one_driver(&mut self, next: Option<Duration>) -> bool {
         if let Some(target) = self.next_target() {
             self.run_driver(&target);
             return true;
@@ -526,6 +534,7 @@ fn assert_fabric_consistent(fabric: &FabricDesired) {
         assert!(port.vlans.is_subset(&known), "port {} carries VLANs that do not exist", port.name);
     }
     assert!(
-        fabric.vlans.is_sorted_by_key(|vlan| vlan.vid) && fabric.ports.is_sorted_by(|a, b| a.name < b.name)
+        fabric.vlans.iter().is_sorted_by_key(|vlan| vlan.vid)
+            && fabric.ports.is_sorted_by(|a, b| a.name < b.name)
     );
 }

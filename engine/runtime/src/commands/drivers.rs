@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use eno_core::{Event, Name, StoredCommand, StreamEvent, Target, instance_of};
 use eno_sbi::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader, for_each_stored};
-use eno_sbi::{HOLD, MAX_CLOCK_SKEW, clock_skew};
-use eno_schemas::{Command, DriverHello, Report, Subject, SubjectKind, decode, subject};
+use eno_sbi::{HOLD, MAX_CLOCK_SKEW, PARTS, clock_skew};
+use eno_schemas::{DriverHello, Report, Subject, SubjectKind, Tree, decode, decode_command, subject};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
+use super::parts::{Place, Sequences};
+use super::stored_parts::{self, PartsOfSwitch, resolve};
 use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
@@ -106,34 +108,57 @@ fn report(message: &StoredMessage) -> Option<Result<Report, String>> {
     })
 }
 
-/// The last command of each target that NATS stores.
+/// What NATS stores of commands.
+#[derive(Debug, Default)]
+pub struct StoredCommands {
+    /// The last command of each target.
+    pub commands: Vec<StoredCommand>,
+    /// The trees of those that are heads.
+    pub trees: BTreeMap<Place, Arc<Tree>>,
+    /// The sequences of all parts.
+    pub parts: Sequences,
+}
+
+/// The last command of each target that NATS stores. One whose parts are not all there counts as unreadable.
 pub async fn commands(
     connection: &Connection,
     metrics: &Metrics,
-) -> Result<Vec<StoredCommand>, async_nats::Error> {
-    let mut found = Vec::new();
+) -> Result<StoredCommands, async_nats::Error> {
+    let mut messages = Vec::new();
     let of = SubjectKind::Command.all();
     let commands = Selection::last(subject::COMMANDS, &of);
-    for_each_stored(&connection.jetstream, commands, |message| {
-        let decoded = match &message.content {
-            Content::Payload(payload) => decode::<Command>(payload).map_err(|error| error.to_string()),
-            Content::Removed => return,
+    for_each_stored(&connection.jetstream, commands, |message| messages.push(message)).await?;
+    // A head is stored after its parts.
+    let stored = stored_parts::read(connection, metrics).await?;
+    let mut found = StoredCommands { parts: stored.sequences, ..StoredCommands::default() };
+    let none = PartsOfSwitch::new();
+    for message in messages {
+        let Some((driver, target)) = driver_and_target(&message.subject) else { continue };
+        let place = (target.clone(), Name::from(driver));
+        let resolved = match &message.content {
+            Content::Payload(payload) => {
+                decode_command(payload).map_err(|error| error.to_string()).and_then(|message| {
+                    let parts = stored.parts.get(&place).unwrap_or(&none);
+                    resolve(message, parts).map_err(|error| error.to_string())
+                })
+            }
+            Content::Removed => continue,
             Content::Foreign(reason) => Err(reason.clone()),
         };
-        let command = decoded
-            .inspect_err(|error| {
+        let command = match resolved {
+            Ok((command, tree)) => {
+                found.trees.extend(tree.map(|tree| (place.clone(), Arc::new(tree))));
+                Some(command)
+            }
+            Err(error) => {
                 metrics.malformed("command");
                 warn!(subject = message.subject, error, "a command can't be read; it will be replaced");
-            })
-            .ok();
-        found.extend(driver_and_target(&message.subject).map(|(driver, target)| StoredCommand {
-            target,
-            driver: driver.into(),
-            sequence: message.sequence,
-            command,
-        }));
-    })
-    .await?;
+                None
+            }
+        };
+        let (target, driver) = place;
+        found.commands.push(StoredCommand { target, driver, sequence: message.sequence, command });
+    }
     Ok(found)
 }
 
@@ -218,6 +243,8 @@ struct Process {
     target: Option<Name>,
     /// It can hold a change until a transaction is decided.
     holds: bool,
+    /// It reads commands in parts.
+    reads_parts: bool,
     /// By how much its clock is ahead of this process's; negative: behind. `None`: unknown.
     skew: Option<SignedDuration>,
     /// Its clock counts as wrong.
@@ -233,6 +260,7 @@ impl Process {
         let limit = if was_skewed { MAX_CLOCK_SKEW / 2 } else { MAX_CLOCK_SKEW };
         Self {
             holds: hello.capabilities.iter().any(|one| one == HOLD),
+            reads_parts: hello.capabilities.iter().any(|one| one == PARTS),
             driver: hello.driver.into(),
             target: hello.target.map(Name::from),
             is_skewed: skew.is_some_and(|skew| skew.abs() > limit),
@@ -248,6 +276,8 @@ struct PresentDrivers {
     alive: BTreeSet<Name>,
     /// Alive drivers all of whose processes can hold a change.
     holding: BTreeSet<Name>,
+    /// Drivers all of whose processes read commands in parts. A driver without a process counts as before.
+    of_parts: BTreeSet<Name>,
     /// Alive drivers with a process whose clock counts as wrong, and a message about it.
     skewed: BTreeMap<Name, Name>,
 }
@@ -280,12 +310,13 @@ impl DriverPresence {
     fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
         let mut present = PresentDrivers::default();
-        let mut plain = BTreeSet::new();
+        let (mut plain, mut of_whole) = (BTreeSet::new(), BTreeSet::new());
         for (key, (process, _)) in &self.instances {
-            let Process { driver, target, holds, skew, is_skewed } = process;
+            let Process { driver, target, holds, reads_parts, skew, is_skewed } = process;
             present.alive.insert(driver.clone());
             present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
             if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
+            if *reads_parts { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
             if let Some(skew) = skew.filter(|_| *is_skewed) {
                 let direction = if skew.is_negative() { "behind" } else { "ahead of" };
                 let message = Name::from(format!(
@@ -298,6 +329,9 @@ impl DriverPresence {
             }
         }
         present.holding.retain(|driver| !plain.contains(driver));
+        present.of_parts.retain(|driver| !of_whole.contains(driver));
+        let before = self.last_reported.iter().flat_map(|present| &present.of_parts);
+        present.of_parts.extend(before.filter(|driver| !present.alive.contains(*driver)).cloned());
         (self.last_reported.as_ref() != Some(&present)).then(|| {
             self.last_reported = Some(present.clone());
             present
@@ -336,8 +370,9 @@ async fn follow_presence(
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
-            if let Some(PresentDrivers { alive, holding, skewed }) = changes
-                && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
+            if let Some(PresentDrivers { alive, holding, of_parts, skewed }) = changes
+                && !(post(mailbox, Input::DriversOfParts(of_parts)).await
+                    && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
@@ -427,13 +462,22 @@ mod tests {
         assert_eq!(alive.changes(start), Some(PresentDrivers::default()));
         let process = |driver: &str, target: Option<&str>, holds| {
             let target = target.map(Name::from);
-            (Process { driver: driver.into(), target, holds, skew: None, is_skewed: false }, start)
+            let process = Process {
+                driver: driver.into(),
+                target,
+                holds,
+                reads_parts: holds,
+                skew: None,
+                is_skewed: false,
+            };
+            (process, start)
         };
         alive.instances.insert("netconf.1".into(), process("netconf", None, true));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
         let present = |holding: &[&str]| PresentDrivers {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
+            of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
             skewed: BTreeMap::new(),
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"])));
@@ -442,6 +486,31 @@ mod tests {
         alive.instances.insert("netconf.2".into(), process("netconf", None, false));
         assert_eq!(alive.changes(start), Some(present(&[])));
         assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));
+    }
+
+    #[test]
+    fn driver_without_a_process_gets_commands_as_before() {
+        let start = Instant::now();
+        let mut alive = DriverPresence::default();
+        let process = |reads_parts| {
+            let driver = Name::from("netconf");
+            let process =
+                Process { driver, target: None, holds: true, reads_parts, skew: None, is_skewed: false };
+            (process, start)
+        };
+        let of_parts = |alive: &mut DriverPresence| {
+            let present = alive.changes(start).or_else(|| alive.last_reported.clone());
+            present.map(|present| present.of_parts.contains("netconf"))
+        };
+        alive.instances.insert("netconf.1".into(), process(true));
+        assert_eq!(of_parts(&mut alive), Some(true));
+        alive.instances.clear();
+        assert_eq!(of_parts(&mut alive), Some(true));
+        // It is started in an earlier version.
+        alive.instances.insert("netconf.1".into(), process(false));
+        assert_eq!(of_parts(&mut alive), Some(false));
+        alive.instances.clear();
+        assert_eq!(of_parts(&mut alive), Some(false));
     }
 
     #[test]

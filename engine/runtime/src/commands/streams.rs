@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::commands::drivers;
+use crate::commands::parts::PartsEvent;
 use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, post};
 
@@ -25,7 +26,25 @@ const COMMAND_READS: u32 = 6;
 struct CreationTimes {
     /// Of commands, reports and presence.
     messaging: [i128; 3],
+    /// Of the parts of commands, which are published again without their commands.
+    parts: i128,
     outbox: i128,
+}
+
+impl CreationTimes {
+    /// What follows from other times now.
+    fn after_loss(&self, now: &Self) -> Input {
+        if self.outbox != now.outbox {
+            warn!("NATS lost the outbox and maybe other streams: beginning again");
+            return Input::OutboxLost;
+        }
+        if self.messaging == now.messaging {
+            warn!("NATS lost the parts of commands: publishing them again");
+            return PartsEvent::StreamLost.into();
+        }
+        warn!("NATS lost streams: publishing all commands again");
+        StreamEvent::StreamsLost.into()
+    }
 }
 
 /// Checks the streams after each reconnect and periodically, and recreates missing ones. A stream with a new creation
@@ -61,13 +80,11 @@ pub async fn guard(
                 }
                 unbounded = found;
                 if let Some(before) = previous.filter(|before| *before != created) {
-                    lost.send_modify(|count| *count += 1);
-                    let outbox = before.outbox != created.outbox;
-                    warn!(outbox, "NATS lost streams: publishing all commands again");
-                    let input = if outbox { Input::OutboxLost } else { StreamEvent::StreamsLost.into() };
-                    if !post(&mailbox, input).await {
+                    // The readers begin anew after the loss is known.
+                    if !post(&mailbox, before.after_loss(&created)).await {
                         return;
                     }
+                    lost.send_modify(|count| *count += 1);
                 }
                 previous = Some(created);
             }
@@ -109,6 +126,7 @@ async fn read_created(connection: &Connection) -> Result<(CreationTimes, Vec<Str
             created(subject::RESULTS).await?,
             created(&drivers).await?,
         ],
+        parts: created(subject::PARTS).await?,
         outbox: created(subject::TRANSITIONS).await?,
     };
     Ok((created, uses))

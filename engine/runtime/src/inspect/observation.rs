@@ -97,7 +97,7 @@ impl Observation {
     pub fn desired(&self) -> DesiredState {
         let mut state = DesiredState::default();
         for (target, command) in &self.0.observed().desired {
-            match &command.desired {
+            match &*command.desired {
                 Desired::Fabric(fabric) => {
                     state.switches.insert(target.to_string(), (command.driver.to_string(), fabric.clone()));
                 }

@@ -4,19 +4,24 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use eno_sbi::nats::{Connection, Content, Selection, StoredMessage, ask, for_each_stored, last_stored};
 use eno_schemas::{
-    Command, Delivery, Message, Preview, Report, Subject, SubjectKind, Transition, decode, encode, subject,
+    Command, CommandMessage, Delivery, Message, Preview, Report, Subject, SubjectKind, TargetName,
+    Transition, decode, decode_command, decode_part, encode, subject,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+use crate::commands::stored_parts::{PartsOfSwitch, resolve};
 
 /// Timeout of a preview; the driver reads the switch before it answers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams of ENO, with those behind its buckets.
-pub const STREAMS: [&str; 8] = [
+pub const STREAMS: [&str; 9] = [
     subject::COMMANDS,
+    subject::PARTS,
     subject::RESULTS,
     subject::TRANSITIONS,
     subject::HISTORY,
@@ -124,17 +129,61 @@ pub async fn timed_command(
     target: &str,
 ) -> Result<Option<(Command, String)>, TraceError> {
     let subject = Subject::command(driver, target).to_string();
-    let Messages::Nats(nats) = messages else {
-        return Ok(command(messages, driver, target).await?.map(|command| (command, String::new())));
+    let Some((payload, at)) = last_payload(messages, subject::COMMANDS, &subject).await? else {
+        return Ok(None);
     };
-    let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
-    let last = last_stored(&nats.jetstream, subject::COMMANDS, &subject).await.map_err(failed)?;
-    Ok(last.and_then(|message| Some((decoded(&message)?, rfc3339(message.stored_at)))))
+    Ok(command_of(messages, driver, target, &payload).await?.map(|command| (command, at)))
 }
 
-/// The last command of a target.
+/// The last command of a target, whole or in parts. `None`: there is none, or it can't be read.
 pub async fn command(messages: &Messages, driver: &str, target: &str) -> Result<Option<Command>, TraceError> {
-    last(messages, subject::COMMANDS, &Subject::command(driver, target).to_string()).await
+    Ok(timed_command(messages, driver, target).await?.map(|(command, _)| command))
+}
+
+/// The command that a payload on its subject is, with its parts. `None`: it is none, or it lacks parts.
+pub async fn command_of(
+    messages: &Messages,
+    driver: &str,
+    target: &str,
+    payload: &[u8],
+) -> Result<Option<Command>, TraceError> {
+    let Ok(message) = decode_command(payload) else { return Ok(None) };
+    let parts = match &message {
+        CommandMessage::Whole(_) => PartsOfSwitch::new(),
+        CommandMessage::Head(_) => parts(messages, TargetName::new(driver, target)).await?,
+    };
+    Ok(resolve(message, &parts).ok().map(|(command, _)| command))
+}
+
+/// The stored parts of a switch that can be read.
+async fn parts(messages: &Messages, of: TargetName<'_>) -> Result<PartsOfSwitch, TraceError> {
+    let filter = SubjectKind::Part.of_target(&of);
+    let failed = |source: async_nats::Error| TraceError::new("reading", &filter, source);
+    let mut found = PartsOfSwitch::new();
+    let hash_of = |subject: &str| match subject.parse() {
+        Ok(Subject::Part(name, hash)) if name == of => Some(hash),
+        _ => None,
+    };
+    match messages {
+        Messages::Nats(nats) => {
+            for_each_stored(&nats.jetstream, Selection::last(subject::PARTS, &filter), |message| {
+                let Content::Payload(payload) = &message.content else { return };
+                let read = |hash| Some((hash, decode_part(hash, payload).ok()?));
+                found.extend(hash_of(&message.subject).and_then(read));
+            })
+            .await
+            .map_err(failed)?;
+        }
+        Messages::Stored(stored) => {
+            for subject in stored.subjects(subject::PARTS).map_err(failed)? {
+                let Some(hash) = hash_of(&subject) else { continue };
+                // Stored messages may be written in another way, so the hash is not that of the payload.
+                let payload = stored.payloads(subject::PARTS, &subject).map_err(failed)?.pop();
+                found.extend(payload.and_then(|payload| Some((hash, decode(&payload).ok()?))));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Asks a driver for a preview of a command. Nothing is changed.
@@ -236,15 +285,28 @@ async fn matching<T: Message>(
 }
 
 async fn last<T: Message>(messages: &Messages, stream: &str, subject: &str) -> Result<Option<T>, TraceError> {
+    let last = last_payload(messages, stream, subject).await?;
+    Ok(last.and_then(|(payload, _)| decode(&payload).ok()))
+}
+
+/// The last message of a subject, and when NATS stored it, RFC 3339; empty: that is not known.
+async fn last_payload(
+    messages: &Messages,
+    stream: &str,
+    subject: &str,
+) -> Result<Option<(Bytes, String)>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", subject, source);
     match messages {
         Messages::Nats(nats) => {
             let last = last_stored(&nats.jetstream, stream, subject).await.map_err(failed)?;
-            Ok(last.and_then(|message| decoded(&message)))
+            Ok(last.and_then(|message| match message.content {
+                Content::Payload(payload) => Some((payload, rfc3339(message.stored_at))),
+                Content::Removed | Content::Foreign(_) => None,
+            }))
         }
         Messages::Stored(stored) => {
-            let payloads = stored.payloads(stream, subject).map_err(failed)?;
-            Ok(payloads.last().and_then(|payload| decode(payload).ok()))
+            let last = stored.payloads(stream, subject).map_err(failed)?.pop();
+            Ok(last.map(|payload| (payload.into(), String::new())))
         }
     }
 }

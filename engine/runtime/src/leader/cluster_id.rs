@@ -120,7 +120,7 @@ impl Sources<'_> {
 
     async fn commands(&self) -> Result<Vec<String>, async_nats::Error> {
         ensure_streams(&self.connection.jetstream, self.connection.replicas).await?;
-        let commands = drivers::commands(self.connection, self.metrics).await?;
+        let commands = drivers::commands(self.connection, self.metrics).await?.commands;
         let id = |desired| match desired {
             Desired::Fabric(desired) => Some(desired.cluster),
             Desired::Node(desired) => Some(desired.cluster),

@@ -48,11 +48,12 @@ impl Leader {
     pub(super) fn send_command(&mut self, participant: Participant, command: PendingCommand) {
         let Participant { target, driver, desired, .. } = participant;
         debug!(%target, driver = &*driver, generation = %command.generation, "publishing");
+        let outgoing = self.parts.outgoing(target, driver, desired, command, self.started.elapsed());
         let LeaderContext { connection, metrics, lease_guard, .. } = self.context.clone();
         let mailbox = self.outputs.mailbox.clone();
         self.publishing.spawn(async move {
             lease_guard.wait_until_held().await;
-            publish::publish(&connection, &mailbox, &metrics, target, driver, desired, command).await;
+            publish::publish(&connection, &mailbox, &metrics, outgoing).await;
         });
     }
 }

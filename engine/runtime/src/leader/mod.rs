@@ -6,6 +6,7 @@ mod commands;
 mod delays;
 pub mod lease;
 pub mod lease_guard;
+mod parts;
 mod phases;
 mod references;
 mod tasks;
@@ -14,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Kind, Moment, Name, Target};
+use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Kind, Moment, Name, StreamEvent, Target};
 use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
 use jiff::Timestamp;
@@ -24,9 +25,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::callbacks;
-use crate::commands::{drivers, publish};
+use crate::commands::drivers::{self, StoredCommands};
+use crate::commands::parts::PartsEvent;
+use crate::commands::publish;
 use crate::leader::delays::Delayed;
 use crate::leader::lease_guard::LeaseGuard;
+use crate::leader::parts::CommandParts;
 use crate::leader::phases::Phases;
 use crate::leader::tasks::{MAILBOX_CAPACITY, Outputs};
 use crate::metrics::Metrics;
@@ -105,8 +109,10 @@ async fn run_loop(
     let started = Instant::now();
     metrics.leading.set(1);
     ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
-    let (outbox, commands) =
+    let (outbox, stored) =
         tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
+    let parts = CommandParts::restore(&stored);
+    let StoredCommands { commands, .. } = stored;
     (0..outbox.unreadable).for_each(|_| metrics.malformed("transition"));
     info!(term, outbox = outbox.last.len(), commands = commands.len(), "leading");
     let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
@@ -126,6 +132,7 @@ async fn run_loop(
         outputs,
         settled_once: false,
         publishing: JoinSet::new(),
+        parts,
         stop_all: stop_all.clone(),
         next_command: None,
         started,
@@ -186,6 +193,8 @@ struct Leader {
     settled_once: bool,
     /// Tasks that publish commands or purge targets.
     publishing: JoinSet<()>,
+    /// The parts of commands on NATS.
+    parts: CommandParts,
     /// Ends this leadership when cancelled.
     stop_all: CancellationToken,
     /// When the next command may be due.
@@ -220,8 +229,15 @@ impl Leader {
                 self.gone_objects.push(key.clone());
                 self.engine.handle(Event::ObjectGone(key));
             }
-            Input::Event(event) => self.engine.handle(event),
-            Input::Report(target, report) => self.engine.handle(Event::Report(target, report)),
+            Input::Event(event) => {
+                if matches!(event, Event::Stream(StreamEvent::StreamsLost)) {
+                    self.handle_parts(PartsEvent::StreamLost);
+                }
+                self.engine.handle(event);
+            }
+            Input::Report(target, report) => self.handle_report(target, report),
+            Input::Parts(event) => self.handle_parts(event),
+            Input::DriversOfParts(drivers) => self.set_drivers_of_parts(drivers),
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
@@ -359,7 +375,8 @@ impl Leader {
 
     /// The next time at which something is due.
     fn next_wake(&self) -> Instant {
-        let due = self.next_command.into_iter().chain(self.delayed.wake()).min();
+        let parts = self.parts.next().map(|at| self.started + at);
+        let due = self.next_command.into_iter().chain(self.delayed.wake()).chain(parts).min();
         due.unwrap_or_else(|| Instant::now() + MAX_IDLE)
     }
 
@@ -395,6 +412,7 @@ impl Leader {
         metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));
         metrics.nodes.set(i64::try_from(reconciled.nodes).unwrap_or(i64::MAX));
         self.next_command = reconciled.next.map(|at| self.started + at);
+        self.work_on_parts();
         if reconciled.waiting == 0 {
             self.report_catch_up();
         }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::LeaderContext;
 use crate::callbacks;
-use crate::commands::{drivers, streams};
+use crate::commands::{drivers, stored_parts, streams};
 use crate::nodes::{node_labels, pod_networks, samples};
 use crate::status::bridge_domains;
 use crate::status::events::Events;
@@ -56,6 +56,7 @@ pub async fn start(
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::stored_commands(connection.clone(), mailbox.clone(), lost.clone()));
+    tasks.spawn(stored_parts::follow(connection.clone(), mailbox.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), metrics.clone(), losses));
     tasks.spawn(callbacks::run(

@@ -1,11 +1,13 @@
 //! The mailbox of the task that owns the core.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use eno_core::{Event, Key, Kind, Object, StreamEvent, Target};
+use eno_core::{Event, Key, Kind, Name, Object, StreamEvent, Target};
 use eno_schemas::Report;
 use tokio::sync::mpsc;
 
+use crate::commands::parts::PartsEvent;
 use crate::watch::objects::StoredObject;
 use crate::watch::templates::WorkloadKind;
 
@@ -71,6 +73,16 @@ pub enum Input {
     OutboxLost,
     /// A stream has a message on a subject that names no target.
     Nameless(&'static str, String),
+    /// Something happened to the parts of commands.
+    Parts(PartsEvent),
+    /// The drivers all of whose processes read commands in parts, as far as one lives or lived.
+    DriversOfParts(BTreeSet<Name>),
+}
+
+impl From<PartsEvent> for Input {
+    fn from(event: PartsEvent) -> Self {
+        Self::Parts(event)
+    }
 }
 
 impl From<StreamEvent> for Input {

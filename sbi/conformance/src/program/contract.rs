@@ -54,7 +54,7 @@ impl Setting {
 
     /// Sends a command with all items and waits until it is applied.
     async fn apply(&self, sequence: u64) -> Report {
-        self.engine.command(&self.command(sequence, &all(&self.fixture))).await;
+        self.engine.send(&self.command(sequence, &all(&self.fixture))).await;
         self.report(applied(sequence)).await
     }
 
@@ -114,7 +114,7 @@ pub async fn target_of_another_instance_is_left_alone(fixture: ProgramFixture) {
     let writes = setting.fixture.writes().await;
     setting.host = setting.fixture.start_host(&setting.server).await;
     let command = setting.command(2, &BTreeSet::new());
-    setting.engine.command(&command).await;
+    setting.engine.send(&command).await;
     if name != WHOLE_DRIVER {
         setting.engine.raw(&command.driver, SENTINEL, "1").await;
         setting.engine.report(&command.driver, SENTINEL, |_| true).await;
@@ -143,11 +143,11 @@ pub async fn invalid_commands_are_refused(fixture: ProgramFixture) {
     let message = |target: &str| serde_json::to_value(valid(target)).expect("a command is JSON");
     let (mut incomplete, mut newer) = (message("c2"), message("c3"));
     incomplete["desired"] = json!({"kind": "fabric"});
-    newer["schemaVersion"] = json!(2);
+    newer["schemaVersion"] = json!(3);
     let mut cases = vec![
         ("c1", "is not JSON", "{".to_owned(), ""),
         ("c2", "breaks its schema", incomplete.to_string(), "desired"),
-        ("c3", "is of schemaVersion 2", newer.to_string(), "2"),
+        ("c3", "is of schemaVersion 3", newer.to_string(), "3"),
         ("c4", "is for another target than its subject", message("other").to_string(), ""),
     ];
     if !can_hold(&setting.fixture.driver()) {
@@ -210,7 +210,7 @@ pub async fn forgotten_target_may_return(fixture: ProgramFixture) {
     assert_eq!(setting.fixture.writes().await, writes, "the target was written when it was to be forgotten");
     // With older generations than before.
     let command = setting.command(1, &BTreeSet::new());
-    setting.engine.command(&command).await;
+    setting.engine.send(&command).await;
     setting.report(applied(1)).await;
     assert_eq!(setting.fixture.items().await, BTreeSet::new(), "the items of the target that returned");
 }
@@ -220,7 +220,7 @@ pub async fn failure_is_retried_without_a_new_command(fixture: ProgramFixture) {
     let setting = Setting::new(fixture).await;
     setting.fixture.set_reachable(false).await;
     let command = setting.command(1, &all(&setting.fixture));
-    setting.engine.command(&command).await;
+    setting.engine.send(&command).await;
     let failed = |report: &Report| matches!(&report.outcome, Outcome::Failed(failure) if failure.unreachable);
     setting.report(failed).await;
     setting.fixture.set_reachable(true).await;

@@ -275,7 +275,7 @@ impl Driver for ProgramDriver {
         let mut command = (*work.command).clone();
         // A driver takes no command twice.
         command.generation.sequence = self.fixture.0.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        nats.1.command(&command).await;
+        nats.1.send(&command).await;
         let ended = |report: &Report| {
             report.generation.sequence == command.generation.sequence
                 && !matches!(report.outcome, Outcome::Progress { .. })

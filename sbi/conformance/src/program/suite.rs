@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use eno_sbi::{Driver as _, PARTS};
 use futures::{StreamExt as _, stream};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::{ProgramFixture, Programs, contract};
 use crate::holding::can_hold;
-use crate::{DriverFixture as _, checks, hosted};
+use crate::{DriverFixture as _, checks, hosted, parts};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +51,12 @@ pub struct Suite {
 type Check = fn(ProgramFixture) -> Pin<Box<dyn Future<Output = ()>>>;
 
 macro_rules! checks {
-    ($(contract::$contract:ident,)+ $(checks::$check:ident,)+ $(hosted::$hosted:ident,)+) => {
+    ($(contract::$contract:ident,)+ $(checks::$check:ident,)+ $(hosted::$hosted:ident,)+ $(parts::$parts:ident,)+) => {
         [
             $((stringify!($contract), |fixture| Box::pin(contract::$contract(fixture))),)+
             $((stringify!($check), |fixture| Box::pin(async move { checks::$check(&fixture).await })),)+
             $((stringify!($hosted), |fixture| Box::pin(hosted::$hosted(Arc::new(fixture)))),)+
+            $((stringify!($parts), |fixture| Box::pin(with_parts(fixture, parts::$parts))),)+
             ("hold_is_reported_and_decided_through_the_host", |fixture| Box::pin(hold(fixture))),
         ]
     };
@@ -63,7 +65,7 @@ macro_rules! checks {
 /// All but those that look into the driver's process: `superseded_command_writes_nothing` has an older command worked
 /// on, which no stream has; `interrupted_reconcile_converges_when_repeated` drops a future after each step, instead of
 /// which a process is killed; the checks of [`holding`](crate::holding) follow the phase of a `Work`.
-const CHECKS: [(&str, Check); 15] = checks![
+const CHECKS: [(&str, Check); 18] = checks![
     contract::presence_and_ownership_last_as_long_as_the_driver,
     contract::target_of_another_instance_is_left_alone,
     contract::invalid_commands_are_refused,
@@ -78,6 +80,9 @@ const CHECKS: [(&str, Check); 15] = checks![
     checks::refused_item_is_rejected_and_rest_applied,
     hosted::repeated_and_older_commands_change_nothing,
     hosted::killed_host_is_resumed_by_the_next,
+    parts::head_waits_for_its_parts,
+    parts::lost_part_is_asked_for,
+    parts::newest_command_counts_whole_or_in_parts,
 ];
 
 async fn hold(fixture: ProgramFixture) {
@@ -86,6 +91,15 @@ async fn hold(fixture: ProgramFixture) {
         hosted::hold_is_reported_and_decided_through_the_host(Arc::new(fixture)).await;
     } else {
         fixture.skip("the driver has not announced the capability hold");
+    }
+}
+
+async fn with_parts(fixture: ProgramFixture, check: impl AsyncFnOnce(Arc<ProgramFixture>)) {
+    fixture.learn_capabilities().await;
+    if fixture.driver().identity().capabilities.iter().any(|one| one == PARTS) {
+        check(Arc::new(fixture)).await;
+    } else {
+        fixture.skip("the driver has not announced the capability parts");
     }
 }
 

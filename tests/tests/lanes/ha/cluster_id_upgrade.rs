@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use async_nats::jetstream::Context;
 use eno_control_plane::NatsUser;
 use eno_lab::sandbox::ProcessOverrides;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
@@ -29,19 +28,16 @@ async fn changes(system: &System) -> BTreeMap<String, (u64, u64)> {
 }
 
 /// The last command of each switch.
-async fn commands(system: &System, nats: &Context) -> Vec<Value> {
-    let stream = nats.get_stream("ENO_COMMANDS").await.expect("a stream");
+async fn commands(system: &System) -> Vec<Value> {
     let mut commands = Vec::new();
     for info in system.sandbox.switches() {
-        let subject = format!("eno.v1.command.netconf.{}", info.name);
-        let last_message = stream.get_last_raw_message_by_subject(&subject).await.expect("a command");
-        commands.push(serde_json::from_slice(&last_message.payload).expect("JSON"));
+        commands.push(system.command(&info.name).await);
     }
     commands
 }
 
-async fn uids(system: &System, nats: &Context) -> Vec<Value> {
-    commands(system, nats).await.iter().map(|command| command["desired"]["clusterUid"].clone()).collect()
+async fn uids(system: &System) -> Vec<Value> {
+    commands(system).await.iter().map(|command| command["desired"]["clusterUid"].clone()).collect()
 }
 
 #[test]
@@ -72,8 +68,7 @@ fn upgrade_without_cluster_id_keeps_identifier_and_switches() {
             system.sandbox.stop_child("engine").await.expect("an engine to stop");
             system.sandbox.start_child("engine").await.expect("the engine again");
             until("the lead", async || leads(system, "engine").await).await;
-            until("commands without a uid", async || uids(system, &nats).await.iter().all(Value::is_null))
-                .await;
+            until("commands without a uid", async || uids(system).await.iter().all(Value::is_null)).await;
             until_quiet(system, &nats).await;
             let before = changes(system).await;
 
@@ -102,12 +97,7 @@ fn upgrade_without_cluster_id_keeps_identifier_and_switches() {
             system.until(devices, watcher::Config::default(), "the identifier in every status", all).await;
             until_quiet(system, &nats).await;
             assert_eq!(changes(system).await, before, "a switch was changed");
-            let commands = nats.get_stream("ENO_COMMANDS").await.expect("a stream");
-            for info in system.sandbox.switches() {
-                let subject = format!("eno.v1.command.netconf.{}", info.name);
-                let last_message =
-                    commands.get_last_raw_message_by_subject(&subject).await.expect("a command");
-                let command: Value = serde_json::from_slice(&last_message.payload).expect("a command");
+            for command in commands(system).await {
                 assert_eq!(
                     (&command["transaction"], &command["desired"]["cluster"]),
                     (&Value::Null, &json!("k8s"))

@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(port.tagged().to_string(), "100-200,300");
         assert_eq!(port.native, VlanId::new(1).ok());
         assert!(observed.ports["p2"].unfit.is_some());
-        assert_eq!(observed.vlans.len(), 1);
+        assert_eq!(observed.vlans.vids().len(), 1);
         let without = Ieee8021Q.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         assert!(without.ports["p1"].unfit.as_ref().unwrap().contains("no port number"));
 

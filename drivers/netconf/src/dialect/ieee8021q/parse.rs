@@ -245,7 +245,7 @@ impl Parser {
         });
         let ports = ports.collect::<Result<_, TooLarge>>()?;
         Ok(ObservedConfig {
-            vlans: vlans(&layout),
+            vlans: vlans(&layout).into(),
             ports,
             layout: Layout::new(layout),
             memory: self.kept.into(),

@@ -78,8 +78,8 @@ fn vlans(component: &Component, observed: &ObservedConfig, changes: &Changes) ->
     }
     // In another component the VID may be foreign.
     let is_it = |vid: &VlanId| {
-        let name = observed.vlans.get(vid).map(|vlan| &vlan.name);
-        name.is_some_and(|name| component.vlans.get(vid) == Some(name))
+        let name = observed.vlans.get(*vid).map(|vlan| vlan.into_owned().name);
+        name.is_some_and(|name| component.vlans.get(vid) == Some(&name))
     };
     for vid in changes.delete.iter().filter(is_it) {
         let _ = write!(xml, "<vlan nc:operation=\"remove\"><vid>{vid}</vid></vlan>");

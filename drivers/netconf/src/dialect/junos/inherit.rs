@@ -16,7 +16,7 @@ use super::{
 };
 use crate::dialect::set_unfit;
 use crate::memory::Counter;
-use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
+use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting, Tagged};
 
 /// Maximum interfaces that a `*` at the end of an interface range's member stands for.
 const MAX_PORTS_PER_CARD: u16 = 128;
@@ -66,7 +66,7 @@ pub(super) fn effective(
         }
     }
     Ok(ObservedConfig {
-        vlans: observed,
+        vlans: observed.into(),
         ports,
         empty_opens: true,
         layout: crate::plan::Layout::new(layout),
@@ -236,7 +236,7 @@ fn observed_port(
         }
     }
     observed.tagged = entries.iter().filter_map(Entry::vids).collect();
-    let of_its_own = observed.tagged();
+    let of_its_own = observed.tagged().clone();
     let mut inherited_vlans = VlanSet::EMPTY;
     for text in &inherited.members {
         let ranges = vlans.resolve(text);
@@ -272,9 +272,9 @@ fn observed_port(
         None if members().next().is_none() => {}
         Some(Mode::Access) | None => {
             observed.mode = Some(Mode::Access);
-            observed.access = observed.tagged.first().map(|(first, _)| *first);
+            observed.access = observed.tagged.entries().first().map(|(first, _)| *first);
             observed.access_by_inheritance = own.mode.is_none() && members().next().is_none();
-            observed.tagged.clear();
+            observed.tagged = Tagged::default();
             (observed.inherited, observed.shadowed) = (VlanSet::EMPTY, VlanSet::EMPTY);
             // On a trunk the inherited members would mean something else, above all `all`.
             if !inherited.members.is_empty() {

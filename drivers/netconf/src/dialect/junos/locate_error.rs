@@ -50,8 +50,7 @@ fn interface<'a>(word: &str, changes: &'a Changes) -> Option<&'a str> {
 fn named(word: &str, observed: &ObservedConfig, changes: &Changes) -> Option<VlanId> {
     let made = changes.create.iter().find(|(_, name)| *name == word).map(|(vid, _)| *vid);
     made.or_else(|| {
-        let called =
-            |vid: &VlanId| observed.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()) == Some(word);
+        let called = |vid: &VlanId| observed.vlans.name(*vid).as_deref() == Some(word);
         changes.delete.iter().find(called)
     })
 }

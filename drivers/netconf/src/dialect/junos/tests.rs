@@ -98,15 +98,12 @@ fn observed() -> ObservedConfig {
 #[test]
 fn vlans_are_identified_by_name() {
     let observed = observed();
-    let all: Vec<_> = observed
-        .vlans
-        .iter()
-        .map(|(vid, vlan)| {
-            (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.rename_blocker.is_some())
-        })
-        .collect();
+    let vlans: Vec<_> = observed.vlans.iter().collect();
+    let all = vlans.iter().map(|(vid, vlan)| {
+        (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.rename_blocker.is_some())
+    });
     assert_eq!(
-        all,
+        all.collect::<Vec<_>>(),
         [
             (1, "default", true, false),
             (20, "storage", true, true),
@@ -143,7 +140,7 @@ fn effective_port_state_is_read() {
         let port = &observed.ports[name];
         let own = if mode == Some(Mode::Access) { port.access } else { port.native };
         assert_eq!(
-            (port.mode, port.tagged(), own.map(VlanId::get), port.open),
+            (port.mode, port.tagged().clone(), own.map(VlanId::get), port.open),
             (mode, set(tagged), untagged, open),
             "{name}"
         );
@@ -172,8 +169,8 @@ fn yang_compliant_replies_are_parsed_by_namespace() {
         );
         // The parser accepts any of the namespaces, whatever the hello announced.
         let observed = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
-        assert!(!observed.vlans[&vid(5)].active && observed.vlans[&vid(6)].active);
-        assert_eq!(observed.ports["et-0/0/0"].tagged(), set("6"));
+        assert!(!observed.vlans.get(vid(5)).unwrap().active && observed.vlans.get(vid(6)).unwrap().active);
+        assert_eq!(observed.ports["et-0/0/0"].tagged(), &set("6"));
     }
 }
 

@@ -25,9 +25,8 @@ pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes)
         }
         for vid in changes.delete.iter() {
             let own = layout.vlans.get(&vid).is_some_and(|known| known.own);
-            if let Some(name) = observed.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own)
-            {
-                let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(name));
+            if let Some(name) = observed.vlans.name(vid).filter(|_| own) {
+                let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(&name));
             }
         }
         xml.push_str("</vlans>");
@@ -53,11 +52,11 @@ fn create_vlan(
     vid: VlanId,
     name: &str,
 ) {
-    let current = observed.vlans.get(&vid);
-    let mut was_inactive = current.is_some_and(|vlan| !vlan.active);
+    let current = observed.vlans.get(vid);
+    let mut was_inactive = current.as_ref().is_some_and(|vlan| !vlan.active);
     let mut description = None;
     // The name is the key, so a rename deletes the VLAN and creates another.
-    if let Some(old) = current.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
+    if let Some(old) = current.as_ref().and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
         let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(old));
         description = layout.vlans.get(&vid).and_then(|known| known.description.as_deref());
         was_inactive = false;

@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn effective_port_state_is_read() {
         let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
-        assert_eq!(observed.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
-        assert_eq!(observed.vlans[&vid(100)].name.as_deref(), Some("blue"));
+        assert_eq!(observed.vlans.vids().iter().collect::<Vec<_>>(), [vid(100)]);
+        assert_eq!(observed.vlans.name(vid(100)).as_deref(), Some("blue"));
         let port = &observed.ports["ethernet-1/1"];
         assert_eq!(port.tagged().to_string(), "100,300-309");
         assert!(port.taken[&vid(300)].contains("red") && !port.taken.contains_key(&vid(100)));

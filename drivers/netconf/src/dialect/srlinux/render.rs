@@ -1,5 +1,6 @@
 //! Renders changes of SR Linux.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
     let mut xml = Text::new();
     let name_of = |vid: VlanId| {
         let made = changes.create.get(&vid).map(String::as_str);
-        made.or_else(|| observed.vlans.get(&vid)?.name.as_deref())
+        made.map(Cow::Borrowed).or_else(|| observed.vlans.name(vid))
     };
     let mut edits: BTreeMap<VlanId, Members> = BTreeMap::new();
     for (name, change) in &changes.ports {
@@ -56,7 +57,7 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
     for vid in changes.vlans().iter() {
         let vrf = layout.and_then(|layout| layout.vrfs.get(&vid));
         let members = edits.get(&vid).unwrap_or(&none);
-        let inactive = observed.vlans.get(&vid).is_some_and(|vlan| !vlan.active);
+        let inactive = observed.vlans.get(vid).is_some_and(|vlan| !vlan.active);
         render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);
     }
     xml
@@ -98,7 +99,7 @@ fn render_port<'a>(
     current: &Subinterfaces,
     change: &PortChange,
     indices: &BTreeMap<VlanId, u32>,
-    name_of: &impl Fn(VlanId) -> Option<&'a str>,
+    name_of: &impl Fn(VlanId) -> Option<Cow<'a, str>>,
 ) {
     let _ = write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>{}</name>", escape(name));
     let _ = match change.restore.get(TAGGING) {
@@ -145,7 +146,7 @@ fn render_port<'a>(
             "<subinterface><index>{index}</index><type xmlns:srl_nokia-if=\"{INTERFACES}\">srl_nokia-if:bridged</type>"
         );
         if let Some(name) = name_of(*vid) {
-            let _ = write!(xml, "<description>{}</description>", escape(name));
+            let _ = write!(xml, "<description>{}</description>", escape(&name));
         }
         let _ = write!(
             xml,

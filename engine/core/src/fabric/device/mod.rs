@@ -1,14 +1,15 @@
 //! One switch as a target: its desired state, and what it has confirmed.
 
 mod conditions;
+mod render;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use eno_schemas::{
-    Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Note, PortBefore,
-    PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
+    Device, DeviceInfo, Drift, FabricDesired, FabricPort, Failure, Note, PortBefore, Rejection, Report,
+    Rollback, VlanId, VlanSet,
 };
 
 use crate::event::Config;
@@ -19,6 +20,8 @@ use crate::status::hop::{HopState, Wait};
 use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};
 
+use render::Rendering;
+pub use render::SwitchState;
 use report::Observed;
 pub use report::ReportEffects;
 
@@ -36,6 +39,8 @@ pub struct DeviceTarget {
     leaving: BTreeMap<String, LeavingPort>,
     /// By VLAN: the networks that want it.
     wanted: BTreeMap<VlanId, Owners>,
+    /// The desired state that was rendered last.
+    rendering: Rendering,
     /// The state that the last report read back.
     applied: Option<Observed>,
     /// The rejections of the last report.
@@ -95,6 +100,7 @@ impl DeviceTarget {
             ports: Vec::new(),
             leaving: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            rendering: Rendering::default(),
             applied: None,
             rejected: Vec::new(),
             failure: None,
@@ -131,7 +137,9 @@ impl DeviceTarget {
 
     /// Sets how often the driver audits the device. What is wanted and confirmed stays. Returns true on a change.
     pub fn set_audit_interval(&mut self, interval: Option<NonZeroU32>) -> bool {
-        std::mem::replace(&mut self.access.audit_interval, interval) != interval
+        let changed = std::mem::replace(&mut self.access.audit_interval, interval) != interval;
+        self.rendering.switch_changed |= changed;
+        changed
     }
 
     /// Applies a changed spec. All networks have to call [`Self::want`] again. What was observed is kept by port
@@ -193,6 +201,7 @@ impl DeviceTarget {
         let former = former.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
         self.leaving = former.filter(|(name, _)| !listed.contains(&**name)).collect();
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
+        self.rendering = Rendering::default();
         self.settled = false;
         true
     }
@@ -211,6 +220,7 @@ impl DeviceTarget {
             return false;
         }
         self.settled = false;
+        self.rendering.changed.insert(vid);
         self.changes.set_count(count);
         self.changes.record_change(vid, network, before);
         self.changes.update_moved(vid, self.wanted.get(&vid));
@@ -219,74 +229,17 @@ impl DeviceTarget {
 
     /// Registers the current desired state as issued at the start, since a report on it may already be there.
     pub fn begin(&mut self, config: &Config, count: u64) {
-        let hash = self.render(config, &VlanSet::EMPTY).hash();
+        self.refresh(config);
+        let hash = self.render(config, &VlanSet::EMPTY).tree().root().to_string();
         self.changes.record_issued(&hash, count, VlanSet::EMPTY);
     }
 
-    /// The complete desired state, except that the VLANs `without` are as last confirmed.
-    pub fn render(&self, config: &Config, without: &VlanSet) -> Desired {
-        let former = |vid| self.changes.confirmed_owners(vid, self.wanted.get(&vid));
-        let former: Vec<(VlanId, Owners)> = without.iter().map(|vid| (vid, former(vid))).collect();
-        let former = former.iter().filter(|(_, owners)| !owners.is_empty());
-        let current = self.wanted.iter().filter(|(vid, _)| !without.contains(**vid));
-        let placed: Vec<(VlanId, &Owners)> = current
-            .map(|(vid, owners)| (*vid, owners))
-            .chain(former.map(|(vid, owners)| (*vid, owners)))
-            .collect();
-        let mut ports = self.ports.clone();
-        for (port, carries) in ports.iter_mut().zip(self.carried(placed.iter().copied())) {
-            port.vlans = carries;
+    /// The same under the hash of a former leader's command, if that has this state. An earlier version made its hashes
+    /// in another way.
+    pub fn begin_with_hash(&mut self, config: &Config, count: u64, former: &FabricDesired, hash: &str) {
+        if self.render(config, &VlanSet::EMPTY).fabric() == Some(former) {
+            self.changes.record_issued(hash, count, VlanSet::EMPTY);
         }
-        let vlans = placed.iter().map(|(vid, owners)| FabricVlan {
-            vid: *vid,
-            owners: owners.networks().map(ToString::to_string).collect(),
-        });
-        let mut vlans: Vec<FabricVlan> = vlans.collect();
-        vlans.sort_unstable_by_key(|vlan| vlan.vid);
-        ports.extend(self.leaving.iter().map(|(interface, leaving)| FabricPort {
-            name: leaving_name(interface),
-            lag: Some(interface.clone()),
-            mode: PortMode::Keep,
-            vlans: VlanSet::EMPTY,
-            closed: false,
-            before: leaving.before.clone(),
-        }));
-        ports.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Desired::Fabric(FabricDesired {
-            cluster: config.cluster.clone(),
-            cluster_uid: config.cluster_uid.clone(),
-            device: self.access.clone(),
-            vlans,
-            ports,
-        })
-    }
-
-    /// The VLANs on each port where these networks want them.
-    fn carried<'a>(&self, placed: impl Iterator<Item = (VlanId, &'a Owners)>) -> Vec<VlanSet> {
-        // Networks with the same endpoints share one list of ports, and most are like the one before.
-        let mut places: HashMap<*const u16, usize> = HashMap::new();
-        let mut alike: Vec<(&Indices, VlanSet)> = Vec::new();
-        let mut last = 0;
-        for (vid, owners) in placed {
-            for indices in owners.ports() {
-                let is_last = |(same, _): &(&Indices, VlanSet)| same.as_ptr() == indices.as_ptr();
-                if !alike.get(last).is_some_and(is_last) {
-                    last = *places.entry(indices.as_ptr()).or_insert(alike.len());
-                    if last == alike.len() {
-                        alike.push((indices, VlanSet::EMPTY));
-                    }
-                }
-                alike[last].1.insert(vid);
-            }
-        }
-        let mut carried = vec![VlanSet::EMPTY; self.ports.len()];
-        for (indices, vids) in &alike {
-            for index in indices.iter() {
-                let carries = &mut carried[usize::from(*index)];
-                *carries = carries.union(vids);
-            }
-        }
-        carried
     }
 
     /// Records that the state with this hash is issued: [`Self::render`] with all changes up to `count` except those
@@ -398,27 +351,58 @@ impl DeviceTarget {
 
     /// The number of VLANs, and of VLANs on ports, that differ from the desired state.
     pub fn pending_count(&self) -> u32 {
-        let mut count = 0;
-        for vid in self.changes.open_vlans() {
-            let owners = self.wanted.get(&vid);
-            let there = self.applied.as_ref().is_some_and(|observed| observed.vlans.contains(vid));
-            count += u32::from(owners.is_some() != there);
-            let wanted: BTreeSet<u16> = owners.into_iter().flat_map(Owners::indices).collect();
-            let found = self.applied.as_ref().map(|observed| observed.carriers(vid)).unwrap_or_default();
-            let found = found.iter().copied().collect();
-            count += u32::try_from(wanted.symmetric_difference(&found).count()).unwrap_or(u32::MAX);
+        let open: VlanSet = self.changes.open_vlans().collect();
+        if open.is_empty() {
+            return 0;
         }
-        count
+        let wanted = || open.iter().filter_map(|vid| Some((vid, self.wanted.get(&vid)?)));
+        let wanted_at_all = wanted().map(|(vid, _)| vid).collect();
+        let nothing = Observed::default();
+        let observed = self.applied.as_ref().unwrap_or(&nothing);
+        let differ =
+            |wanted: &VlanSet, found: &VlanSet| wanted.symmetric_difference(&found.intersection(&open)).len();
+        let on_ports = self
+            .carried(wanted())
+            .into_iter()
+            .enumerate()
+            .map(|(index, wanted)| differ(&wanted, observed.ports.get(index).unwrap_or(&VlanSet::EMPTY)));
+        let count = differ(&wanted_at_all, &observed.vlans) + on_ports.sum::<usize>();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// The ports that the last report confirmed with `vid`. `None`: it confirmed none.
+    fn confirmed_on(&self, vid: VlanId) -> Option<impl Fn(u16) -> bool> {
+        let observed = self
+            .applied
+            .as_ref()
+            .filter(|observed| self.known && observed.vlans.contains(vid) && !self.changes.is_open(vid))?;
+        Some(move |index| observed.ports.get(usize::from(index)).is_some_and(|vlans| vlans.contains(vid)))
+    }
+
+    /// True while the state of a VLAN on a port is either that it is confirmed, or that a report is awaited.
+    pub fn is_plain(&self) -> bool {
+        self.rejected.is_empty() && self.failure.is_none() && !self.leaves_drift()
+    }
+
+    /// The first of the ports `indices` in each state that `vid` has there, in order. `None`: states may differ in more
+    /// than whether they are confirmed.
+    pub fn states(&self, vid: VlanId, indices: &[u16]) -> Option<[Option<u16>; 2]> {
+        if !self.rejected.is_empty() {
+            return None;
+        }
+        let (first, rest) = indices.split_first()?;
+        let is_confirmed = self.confirmed_on(vid);
+        let other = is_confirmed.and_then(|is_confirmed| {
+            let of_first = is_confirmed(*first);
+            rest.iter().copied().find(|index| is_confirmed(*index) != of_first)
+        });
+        Some([Some(*first), other])
     }
 
     /// The state of `vid` on the port with this index.
     pub fn hop(&self, vid: VlanId, index: u16) -> HopState<'_> {
-        let index = usize::from(index);
-        let port = self.ports.get(index).map_or("", |port| &port.name);
-        let is_there = self.applied.as_ref().is_some_and(|observed| {
-            observed.vlans.contains(vid) && observed.ports.get(index).is_some_and(|v| v.contains(vid))
-        });
-        let is_confirmed = is_there && self.known && !self.changes.is_open(vid);
+        let port = self.ports.get(usize::from(index)).map_or("", |port| &port.name);
+        let is_confirmed = self.confirmed_on(vid).is_some_and(|is_confirmed| is_confirmed(index));
         let rejections = self.rejected.iter().filter(|rejection| rejection.item.covers(vid, port));
         HopState::of_report(rejections, is_confirmed, self.failure.as_ref())
             .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, ChangeOutcome, Desired, Drift, FabricDesired, FabricPort, FabricVlan, Note, Outcome, PortBefore,
+    Applied, ChangeOutcome, Drift, FabricDesired, FabricPort, FabricVlan, Note, Outcome, PortBefore,
     Rejection, Report, Text, VlanId, VlanSet,
 };
 
@@ -49,24 +49,27 @@ impl Observed {
 impl DeviceTarget {
     /// Restores the last command of a former leader. It counts as confirmed until a report shows otherwise. Returns
     /// the networks in it with their VLANs.
-    pub fn restore_command(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
+    pub fn restore_command(&mut self, former: &FabricDesired, hash: &str) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
-        self.restored_command = Some(Desired::Fabric(former.clone()).hash());
+        self.restored_command = Some(hash.to_owned());
         self.restored_elsewhere =
             former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
         self.commanded_hash.clone_from(&self.restored_command);
+        let before: BTreeMap<&str, &VlanSet> =
+            former.ports.iter().map(|port| (port.name.as_str(), &port.vlans)).collect();
+        let before: Vec<(u16, &VlanSet)> = (0u16..)
+            .zip(&self.ports)
+            .filter_map(|(index, port)| Some((index, *before.get(port.name.as_str())?)))
+            .collect();
         for FabricVlan { vid, owners } in &former.vlans {
-            let carries = |port: &FabricPort| {
-                former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
-            };
-            let ports: Indices =
-                (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index).collect();
+            let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid));
+            let ports: Indices = carries.map(|(index, _)| *index).collect();
             for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
                 self.changes.assume_confirmed(*vid, &network, ports.clone());
                 had.insert((network, *vid));
             }
         }
-        self.changes.set_unverified(former.vlans.iter().map(|vlan| vlan.vid).collect(), &self.wanted);
+        self.changes.set_unverified(former.vlans.vids(), &self.wanted);
         had
     }
 
@@ -186,6 +189,7 @@ impl DeviceTarget {
                 changed = true;
             }
         }
+        self.rendering.switch_changed |= changed;
         changed
     }
 
@@ -199,13 +203,16 @@ impl DeviceTarget {
             to_restore.contains(&name) || observed.others.get(&name).is_some_and(|vlans| !vlans.is_empty())
         };
         self.leaving.retain(|interface, leaving| leaving.since > count || stays(interface));
-        self.leaving.len() < before
+        let dropped = self.leaving.len() < before;
+        self.rendering.switch_changed |= dropped;
+        dropped
     }
 
     /// Drops all leaving interfaces, on request of the admin. Returns true if there were any.
     pub fn forget_leaving(&mut self, count: u64) -> bool {
         let some = !std::mem::take(&mut self.leaving).is_empty();
         if some {
+            self.rendering.switch_changed = true;
             self.changes.set_count(count);
         }
         some

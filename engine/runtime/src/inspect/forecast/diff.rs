@@ -252,7 +252,7 @@ fn add_target(
     unreachable: bool,
 ) {
     let driver = is.map_or_else(String::new, |command| command.driver.to_string());
-    let [was, is] = [was, is].map(|command| command.map(|command| &command.desired));
+    let [was, is] = [was, is].map(|command| command.map(|command| &*command.desired));
     match target {
         Target::Fabric(name) => {
             let of = |desired: Option<&Desired>| match desired {

@@ -121,8 +121,8 @@ impl Answers for Simulated {
     const CARRIED_OUT: bool = true;
 
     fn answer(&self, participant: &Participant) -> Option<Report> {
-        let Participant { target, driver, desired, hash } = participant;
-        let applied = match desired {
+        let Participant { target, driver, desired, hash, .. } = participant;
+        let applied = match &**desired {
             _ if self.unreachable.contains(target) => return None,
             Desired::Fabric(fabric) => fabric.carried_out(),
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },

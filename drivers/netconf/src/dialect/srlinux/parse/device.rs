@@ -88,7 +88,7 @@ impl Device {
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
         let (layout, memory) = (Layout::new(layout), kept.into());
-        Ok(ObservedConfig { vlans, ports, layout, memory, ..ObservedConfig::default() })
+        Ok(ObservedConfig { vlans: vlans.into(), ports, layout, memory, ..ObservedConfig::default() })
     }
 
     /// Adds foreign mac-vrfs as the VLANs of the VIDs that ports have in them.

@@ -1,0 +1,409 @@
+//! Which parts of commands NATS stores, which of them a command names, and what follows: what to publish before a head,
+//! what to publish again, and what to purge. Without IO. Times are since the beginning of the leadership.
+//!
+//! A part is named by its content, so a copy that is stored twice or late does no harm. The ledger knows the copies by
+//! their sequences, and a purge deletes the copy of its sequence alone. A part that is named again while a purge is
+//! under way counts as not stored. It is published again, and the purge does not touch the new copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_core::{Name, Target};
+use eno_schemas::{Desired, PartHash, Tree};
+
+/// For how long no command names a part before it is purged. A driver that reads an older head has a newer one by then.
+pub const PART_GRACE: Duration = Duration::from_secs(30);
+/// Maximum purges under way.
+const MAX_PURGES: usize = 128;
+/// Maximum heads of a target of which it is not known whether NATS stored them.
+const MAX_PENDING: usize = 4;
+/// Delay before parts are published again after a failure.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// A switch, and the driver in the subjects of its parts.
+pub type Place = (Target, Name);
+
+/// The sequences of stored parts.
+pub type Sequences = BTreeMap<Place, BTreeMap<PartHash, u64>>;
+
+/// The desired state of a switch, and its tree.
+#[derive(Clone, Debug)]
+pub struct SwitchState {
+    tree: Arc<Tree>,
+    desired: Arc<Desired>,
+}
+
+impl SwitchState {
+    /// `tree`: that of the state, which is a switch's.
+    pub fn new(desired: Arc<Desired>, tree: Arc<Tree>) -> Self {
+        Self { tree, desired }
+    }
+
+    /// The hash of its root part.
+    pub fn root(&self) -> PartHash {
+        self.tree.root()
+    }
+
+    /// The payload of one of its parts. `None`: it has no such part.
+    pub fn payload(&self, part: PartHash) -> Option<Vec<u8>> {
+        match &*self.desired {
+            Desired::Fabric(fabric) => self.tree.payload(fabric, part),
+            Desired::Nad(_) | Desired::Node(_) => None,
+        }
+    }
+
+    fn names(&self, part: PartHash) -> bool {
+        self.tree.parts().any(|one| one == part)
+    }
+}
+
+/// Something that happened to the parts on NATS.
+#[derive(Debug)]
+pub enum PartsEvent {
+    /// NATS lost the stream of the parts, which was recreated empty.
+    StreamLost,
+    /// All parts are about to be read.
+    ReadingBegins,
+    /// All parts were read: these are stored.
+    Read(Sequences),
+    /// Parts of a switch are stored.
+    Stored(Place, Vec<(PartHash, u64)>),
+    /// NATS stored a command: a head with this root, or (`None`) a whole command.
+    CommandStored(Place, Option<PartHash>),
+    /// The publication of a command failed. It may be stored nevertheless.
+    CommandNotStored(Place),
+    /// Parts were published again; false: that failed for one of them.
+    Resent(Place, bool),
+    /// A purge has ended; false: it failed.
+    Purged(Purge, bool),
+    /// All messages about a target on the subjects of this driver are purged.
+    Forgotten(Place),
+}
+
+impl PartsEvent {
+    /// The messages about a target on the subjects of this driver were purged, or that failed. Parts that are left are
+    /// without a command.
+    pub fn forgotten(place: Place, done: bool) -> Self {
+        if done { Self::Forgotten(place) } else { Self::CommandStored(place, None) }
+    }
+}
+
+/// Parts that have to be published again.
+#[derive(Clone, Debug)]
+pub struct Resend {
+    /// Of this switch.
+    pub place: Place,
+    /// The state that has them.
+    pub state: SwitchState,
+    /// The parts.
+    pub parts: Vec<PartHash>,
+}
+
+/// The copy of a part that has to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// Of this switch.
+    pub place: Place,
+    /// The part.
+    pub part: PartHash,
+    /// The sequence of the copy.
+    pub sequence: u64,
+}
+
+/// Which parts are stored, and which are needed. What it keeps is bounded by what the stream holds.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    places: BTreeMap<Place, PlaceParts>,
+    /// Stored parts that no command names, and since when.
+    unnamed: BTreeSet<(Duration, Place, PartHash)>,
+    /// Copies that are being purged.
+    purging: BTreeMap<(Place, PartHash), u64>,
+    /// Switches whose stored head may lack parts, and the time before which none is published again.
+    suspect: BTreeMap<Place, Duration>,
+    /// Number of readings so far.
+    readings: u64,
+}
+
+#[derive(Debug, Default)]
+struct PlaceParts {
+    stored: BTreeMap<PartHash, StoredPart>,
+    /// What the stored head names; `None`: the stored command is whole, or there is none.
+    head: Option<SwitchState>,
+    /// Heads of which it is not known whether NATS stored them, the newest last.
+    pending: Vec<SwitchState>,
+    /// A head is being published.
+    is_publishing: bool,
+    /// Parts are being published again.
+    is_resending: bool,
+}
+
+#[derive(Debug)]
+struct StoredPart {
+    sequence: u64,
+    /// The number of readings that had begun when this was known.
+    reading: u64,
+    /// Since when no command names it.
+    unnamed: Option<Duration>,
+}
+
+impl PlaceParts {
+    fn states(&self) -> impl Iterator<Item = &SwitchState> {
+        self.head.iter().chain(&self.pending)
+    }
+
+    fn names(&self, part: PartHash) -> bool {
+        self.states().any(|state| state.names(part))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.stored.is_empty() && self.head.is_none() && self.pending.is_empty() && !self.is_resending
+    }
+}
+
+impl Ledger {
+    /// Before this leadership, NATS stored a head of this state.
+    pub fn restore_head(&mut self, place: Place, state: SwitchState) {
+        self.places.entry(place).or_default().head = Some(state);
+    }
+
+    /// Takes in what happened.
+    pub fn on_event(&mut self, event: PartsEvent, now: Duration) {
+        match event {
+            PartsEvent::StreamLost => self.stream_lost(now),
+            PartsEvent::ReadingBegins => self.readings += 1,
+            PartsEvent::Read(stored) => self.replace_stored(&stored, now),
+            PartsEvent::Stored(place, parts) => {
+                for (part, sequence) in parts {
+                    self.insert(&place, part, sequence, now);
+                }
+            }
+            PartsEvent::CommandStored(place, root) => self.command_stored(&place, root, now),
+            PartsEvent::CommandNotStored(place) => {
+                if let Some(parts) = self.places.get_mut(&place) {
+                    parts.is_publishing = false;
+                }
+            }
+            PartsEvent::Resent(place, done) => {
+                if let Some(parts) = self.places.get_mut(&place) {
+                    parts.is_resending = false;
+                    if !done {
+                        self.suspect.insert(place, now + RETRY_DELAY);
+                    }
+                }
+            }
+            PartsEvent::Purged(Purge { place, part, sequence }, done) => {
+                self.purging.remove(&(place.clone(), part));
+                if !done && !self.is_stored(&place, part) {
+                    self.insert(&place, part, sequence, now);
+                }
+            }
+            PartsEvent::Forgotten(place) => self.forget(&place),
+        }
+    }
+
+    /// NATS lost the stream of the parts.
+    pub fn stream_lost(&mut self, now: Duration) {
+        self.readings += 1;
+        self.replace_stored(&Sequences::new(), now);
+    }
+
+    /// A head of this state is about to be published. Returns the parts that have to be stored before.
+    pub fn publish(&mut self, place: &Place, state: &SwitchState, now: Duration) -> Vec<PartHash> {
+        let is_suspect = self.suspect.contains_key(place);
+        let parts = self.places.entry(place.clone()).or_default();
+        let all_of_head_are_stored = !is_suspect && !parts.is_resending;
+        let mut missing = match parts.head.as_ref().filter(|_| all_of_head_are_stored) {
+            Some(head) => state.tree.difference(&head.tree).0,
+            None => state.tree.parts().collect(),
+        };
+        missing.retain(|part| match parts.stored.get_mut(part) {
+            Some(stored) => {
+                if let Some(since) = stored.unnamed.take() {
+                    self.unnamed.remove(&(since, place.clone(), *part));
+                }
+                false
+            }
+            None => true,
+        });
+        parts.pending.retain(|pending| pending.root() != state.root());
+        parts.pending.push(state.clone());
+        parts.is_publishing = true;
+        if parts.pending.len() > MAX_PENDING {
+            let dropped = parts.pending.remove(0);
+            let kept: BTreeSet<PartHash> = parts.states().flat_map(|state| state.tree.parts()).collect();
+            let left = dropped.tree.parts().filter(|part| !kept.contains(part)).collect();
+            self.mark_unnamed(place, left, now);
+        }
+        missing
+    }
+
+    /// A driver lacks these parts of a head with this root. They count as not stored if the head is the last one.
+    pub fn lacking(&mut self, place: &Place, root: PartHash, lacking: &[PartHash], now: Duration) {
+        let Some(parts) = self.places.get_mut(place) else { return };
+        let Some(state) = parts.states().find(|state| state.root() == root).cloned() else { return };
+        for part in lacking.iter().filter(|part| state.names(**part)) {
+            parts.stored.remove(part);
+            self.suspect.entry(place.clone()).or_insert(now);
+        }
+    }
+
+    /// The parts that have to be published again now: a stored head names them, and NATS does not store them. Switches
+    /// whose next head is being published are left to a later call.
+    pub fn resends(&mut self, now: Duration) -> Vec<Resend> {
+        let mut resends = Vec::new();
+        self.suspect.retain(|place, not_before| {
+            let Some(parts) = self.places.get_mut(place) else { return false };
+            if parts.is_publishing || parts.is_resending || *not_before > now {
+                return true;
+            }
+            let Some(state) = parts.head.clone() else { return false };
+            let lacking: Vec<PartHash> =
+                state.tree.parts().filter(|part| !parts.stored.contains_key(part)).collect();
+            if !lacking.is_empty() {
+                parts.is_resending = true;
+                resends.push(Resend { place: place.clone(), state, parts: lacking });
+            }
+            false
+        });
+        resends
+    }
+
+    /// The copies that have to be purged now. Each counts as not stored from now on.
+    pub fn purges(&mut self, now: Duration) -> Vec<Purge> {
+        let mut purges = Vec::new();
+        while self.purging.len() < MAX_PURGES
+            && self.unnamed.first().is_some_and(|(since, ..)| *since + PART_GRACE <= now)
+            && let Some((_, place, part)) = self.unnamed.pop_first()
+        {
+            let Some(parts) = self.places.get_mut(&place) else { continue };
+            let Some(StoredPart { sequence, .. }) = parts.stored.remove(&part) else { continue };
+            if parts.is_empty() {
+                self.places.remove(&place);
+            }
+            self.purging.insert((place.clone(), part), sequence);
+            purges.push(Purge { place, part, sequence });
+        }
+        purges
+    }
+
+    /// When there may be something to purge or to publish again, if nothing happens before.
+    pub fn next(&self) -> Option<Duration> {
+        let may_purge = self.purging.len() < MAX_PURGES;
+        let purge = self.unnamed.first().filter(|_| may_purge).map(|(since, ..)| *since + PART_GRACE);
+        let is_free = |place: &Place| {
+            self.places.get(place).is_none_or(|parts| !parts.is_publishing && !parts.is_resending)
+        };
+        let resend =
+            self.suspect.iter().filter(|(place, _)| is_free(place)).map(|(_, not_before)| *not_before);
+        purge.into_iter().chain(resend).min()
+    }
+
+    /// True if the last command of the switch may be a head with this root.
+    pub fn is_head(&self, place: &Place, root: &str) -> bool {
+        let parts = self.places.get(place);
+        parts.is_some_and(|parts| parts.states().any(|state| state.root().to_string() == root))
+    }
+
+    /// The switches whose last command may be a head.
+    pub fn heads(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|(_, parts)| parts.states().next().is_some()).map(|(place, _)| place)
+    }
+
+    fn is_stored(&self, place: &Place, part: PartHash) -> bool {
+        self.places.get(place).is_some_and(|parts| parts.stored.contains_key(&part))
+    }
+
+    /// A copy of a part is stored.
+    fn insert(&mut self, place: &Place, part: PartHash, sequence: u64, now: Duration) {
+        let purged = self.purging.get(&(place.clone(), part));
+        if purged.is_some_and(|purged| sequence <= *purged) {
+            return;
+        }
+        let parts = self.places.entry(place.clone()).or_default();
+        let reading = self.readings;
+        if let Some(stored) = parts.stored.get_mut(&part) {
+            stored.sequence = stored.sequence.max(sequence);
+            stored.reading = reading;
+            return;
+        }
+        let unnamed = (!parts.names(part)).then_some(now);
+        self.unnamed.extend(unnamed.map(|since| (since, place.clone(), part)));
+        parts.stored.insert(part, StoredPart { sequence, reading, unnamed });
+    }
+
+    /// All parts were read. What was stored after the reading began may be missing in `found`.
+    fn replace_stored(&mut self, found: &Sequences, now: Duration) {
+        let reading = self.readings;
+        let none = BTreeMap::new();
+        for (place, parts) in &mut self.places {
+            let found = found.get(place).unwrap_or(&none);
+            parts.stored.retain(|part, stored| match found.get(part) {
+                // The sequences of a restored stream are lower.
+                Some(sequence) if stored.reading < reading => {
+                    stored.sequence = *sequence;
+                    true
+                }
+                Some(_) => true,
+                None if stored.reading < reading => {
+                    if let Some(since) = stored.unnamed {
+                        self.unnamed.remove(&(since, place.clone(), *part));
+                    }
+                    false
+                }
+                None => true,
+            });
+            if parts.head.is_some() {
+                self.suspect.entry(place.clone()).or_insert(now);
+            }
+        }
+        for (place, parts) in found {
+            for (part, sequence) in parts {
+                if !self.is_stored(place, *part) {
+                    self.insert(place, *part, *sequence, now);
+                }
+            }
+        }
+        self.places.retain(|_, parts| !parts.is_empty());
+    }
+
+    fn command_stored(&mut self, place: &Place, root: Option<PartHash>, now: Duration) {
+        let Some(parts) = self.places.get_mut(place) else { return };
+        parts.is_publishing = false;
+        let former: Vec<SwitchState> = parts.head.take().into_iter().chain(parts.pending.drain(..)).collect();
+        parts.head = former.iter().find(|state| Some(state.root()) == root).cloned();
+        let left = former.iter().flat_map(|state| match &parts.head {
+            Some(head) => state.tree.difference(&head.tree).0,
+            None => state.tree.parts().collect(),
+        });
+        let left = left.collect();
+        self.mark_unnamed(place, left, now);
+    }
+
+    /// No command names these parts any more.
+    fn mark_unnamed(&mut self, place: &Place, left: Vec<PartHash>, since: Duration) {
+        let Some(parts) = self.places.get_mut(place) else { return };
+        for part in left {
+            if let Some(stored) = parts.stored.get_mut(&part)
+                && stored.unnamed.is_none()
+            {
+                stored.unnamed = Some(since);
+                self.unnamed.insert((since, place.clone(), part));
+            }
+        }
+    }
+
+    fn forget(&mut self, place: &Place) {
+        if let Some(parts) = self.places.remove(place) {
+            for (part, stored) in parts.stored {
+                if let Some(since) = stored.unnamed {
+                    self.unnamed.remove(&(since, place.clone(), part));
+                }
+            }
+        }
+        self.suspect.remove(place);
+    }
+}
+
+#[cfg(test)]
+mod tests;
