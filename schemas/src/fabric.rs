@@ -187,7 +187,15 @@ impl FabricVlans {
 
     /// All VIDs.
     pub fn vids(&self) -> VlanSet {
-        self.iter().map(|vlan| vlan.vid).collect()
+        let mut vids = VlanSet::EMPTY;
+        for block in self.0.values() {
+            match &block[..] {
+                // Of a full block the ends say all.
+                [first, .., last] if block.len() == 16 => vids.insert_range(first.vid, last.vid),
+                some => vids.extend(some.iter().map(|vlan| vlan.vid)),
+            }
+        }
+        vids
     }
 
     /// How many there are.

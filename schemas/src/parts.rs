@@ -43,7 +43,9 @@ impl PartHash {
 
 impl fmt::Display for PartHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+        let mut text = [0; 22];
+        let length = URL_SAFE_NO_PAD.encode_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
+        f.write_str(std::str::from_utf8(&text[..length]).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -505,11 +507,8 @@ fn entries<T>(all: &[Option<T>; DIGITS], hash: impl Fn(&T) -> PartHash) -> BTree
 impl Group {
     /// `None`: there is no block in it.
     fn of(blocks: &Blocks) -> Option<Self> {
-        let part = Self::part(blocks);
-        blocks
-            .iter()
-            .any(Option::is_some)
-            .then(|| Self { hash: PartHash::of(&part.payload()), blocks: *blocks })
+        let is_there = blocks.iter().any(Option::is_some);
+        is_there.then(|| Self { hash: PartHash::of(&Self::part(blocks).payload()), blocks: *blocks })
     }
 
     fn part(blocks: &Blocks) -> Part {
@@ -710,13 +709,10 @@ pub fn assemble<'p>(
                 continue;
             }
         };
-        for (low, (hash, before)) in
-            (0u8..).zip(blocks.iter().zip(before.map_or([None; DIGITS], |group| group.blocks)))
-        {
+        *group = hash.map(|hash| Arc::new(Group { hash, blocks }));
+        let former = before.map_or([None; DIGITS], |group| group.blocks);
+        for ((low, hash), _) in (0u8..).zip(blocks).zip(former).filter(|((_, hash), former)| hash != former) {
             let block = high << 4 | low;
-            if *hash == before {
-                continue;
-            }
             match hash.map(|hash| (hash, find(hash))) {
                 None => {
                     changed.insert(block, None);
@@ -730,7 +726,6 @@ pub fn assemble<'p>(
                 Some((hash, None)) => lacking.push(hash),
             }
         }
-        *group = hash.map(|hash| Arc::new(Group { hash, blocks }));
     }
     let switch = switch.filter(|_| lacking.is_empty()).ok_or(Incomplete::Lacking(lacking))?;
     let desired = with_changed_blocks(switch, &changed, base.map(|(_, desired)| desired))?;

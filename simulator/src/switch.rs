@@ -76,6 +76,8 @@ struct State {
     last_subscription: u32,
     /// Saved running configurations by name.
     backups: BTreeMap<String, Container>,
+    /// The configuration that was found valid last.
+    last_valid: Option<Container>,
     /// Running before its last change, and the time of that change.
     former_running: Option<(Instant, Container)>,
     /// The injected faults.
@@ -198,6 +200,7 @@ impl Switch {
             last_session: 0,
             last_subscription: 0,
             backups: BTreeMap::new(),
+            last_valid: None,
             former_running: None,
             faults: Faults::default(),
             stats: Stats::default(),

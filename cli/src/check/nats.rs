@@ -268,7 +268,7 @@ mod tests {
         for (streams, expected) in [
             (streams(|_| ()), "ok"),
             (of(vec![replica(true, false), replica(true, false)]), "ok"),
-            (Ok(missing.into()), "failed: missing: ENO_RESULTS"),
+            (Ok(missing.into()), "failed: missing: ENO_PARTS"),
             (
                 streams(|stream| stream.has_leader = stream.name != "ENO_COMMANDS"),
                 "failed: leader: ENO_COMMANDS",

@@ -12,7 +12,7 @@ const DEVICES: &str = "eno-devices";
 
 /// A driver that runs as a Deployment.
 struct Driver {
-    driver: &'static str,
+    name: &'static str,
     part: &'static Part,
     workload: &'static Workload,
     resources: &'static Resources,
@@ -28,14 +28,14 @@ fn all() -> Result<Vec<Driver>, Error> {
         }
         let problem = "a driver with a Deployment needs `resources`";
         let resources = part.resources.as_ref().ok_or(Error::Part { part: part.name, problem })?;
-        drivers.push(Driver { driver, part, workload, resources });
+        drivers.push(Driver { name: driver, part, workload, resources });
     }
     Ok(drivers)
 }
 
 /// The drivers with a Deployment, each with its workload.
 pub fn workloads() -> Result<Vec<(&'static str, &'static Workload)>, Error> {
-    Ok(all()?.into_iter().map(|driver| (driver.driver, driver.workload)).collect())
+    Ok(all()?.into_iter().map(|driver| (driver.name, driver.workload)).collect())
 }
 
 /// The files that contain nothing else.
@@ -74,7 +74,7 @@ impl Driver {
     }
 
     fn deployment(&self) -> Value {
-        let Self { driver, part, workload, resources } = self;
+        let Self { name, part, workload, resources } = self;
         // On two nodes in two zones, if the cluster has them.
         let spread = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"].map(|key| {
             json!({
@@ -109,7 +109,7 @@ impl Driver {
             "containers": [{
                 "name": "eno",
                 "image": "eno:dev",
-                "args": ["driver", driver],
+                "args": ["driver", name],
                 "envFrom": [{"configMapRef": {"name": "eno"}}],
                 "env": environment,
                 "ports": [{"name": "http", "containerPort": 8080}],

@@ -70,12 +70,12 @@ fn content(directory: &Path, written: &Files, section: &str) -> Result<String, S
         "kinds of NFVOs" => list(kinds.filter(|kind| kind.is_of_nfvos).map(plural)),
         "cluster roles" => list(roles(directory, written, "ClusterRole")?),
         "roles" => list(roles(directory, written, "Role")?),
-        "drivers" => drivers
-            .map(|(driver, _)| format!("or label_replace(vector(0), \"driver\", \"{driver}\", \"\", \"\")\n"))
-            .collect(),
-        "services" => drivers.map(|(_, workload)| service(workload.namespace, workload.name)).collect(),
-        "keys" => keys().map(|key| variable(key)).collect(),
-        "users" => keys().map(|key| format!("${}\n", eno_parts::nats_variable(key))).collect(),
+        "drivers" => concat(drivers.map(|(driver, _)| {
+            format!("or label_replace(vector(0), \"driver\", \"{driver}\", \"\", \"\")\n")
+        })),
+        "services" => concat(drivers.map(|(_, workload)| service(workload.namespace, workload.name))),
+        "keys" => concat(keys().map(variable)),
+        "users" => concat(keys().map(|key| format!("${}\n", eno_parts::nats_variable(key)))),
         "permissions" => permissions(),
         other => return Err(format!("no section {other:?} is known")),
     })
@@ -83,7 +83,11 @@ fn content(directory: &Path, written: &Files, section: &str) -> Result<String, S
 
 fn list(items: impl IntoIterator<Item = String>) -> String {
     let items: BTreeSet<_> = items.into_iter().collect();
-    items.into_iter().map(|item| format!("- {item}\n")).collect()
+    concat(items.into_iter().map(|item| format!("- {item}\n")))
+}
+
+fn concat(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().concat()
 }
 
 /// The names of the roles of this kind, in `rbac/` and `agent/`.
@@ -96,7 +100,9 @@ fn roles(directory: &Path, written: &Files, kind: &str) -> Result<Vec<String>, S
             entries.flatten().map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
         let files: BTreeSet<_> =
             names_of_files.chain(written.keys().filter(|name| name.starts_with(&folder)).cloned()).collect();
-        for name in files.iter().filter(|name| name.ends_with(".yaml")) {
+        let is_yaml =
+            |name: &&String| Path::new(name).extension().is_some_and(|extension| extension == "yaml");
+        for name in files.iter().filter(is_yaml) {
             let text = match written.get(name) {
                 Some(text) => text.clone(),
                 None => {
@@ -153,8 +159,7 @@ spec:
 fn permissions() -> String {
     let drivers =
         eno_parts::nats_users().filter_map(|part| Some((part, part.driver?, part.program.as_ref()?.binary)));
-    drivers
-        .map(|(part, driver, program)| {
+    concat(drivers.map(|(part, driver, program)| {
             let variable = eno_parts::nats_variable(part.name);
             let parts = if part.parts {
                 format!(
@@ -180,8 +185,7 @@ fn permissions() -> String {
 }}
 "#
             )
-        })
-        .collect()
+        }))
 }
 
 #[cfg(test)]

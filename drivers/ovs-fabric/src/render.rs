@@ -11,7 +11,7 @@ use crate::view::{Port, View};
 pub type Operations = Vec<(Option<Uuid>, Operation)>;
 
 /// The operations of a plan. They fail if the plan's assumptions are outdated: each change waits for the
-/// port's observed state, and each claimed VLAN for being unused by others. Foreign list entries that were
+/// port's [state](guard), and each claimed VLAN for being unused by others. Foreign list entries that were
 /// added meanwhile stay.
 pub fn operations(plan: &Plan, view: &View, desired: &FabricDesired) -> Operations {
     let mut operations: Operations =
@@ -28,12 +28,28 @@ pub fn operations(plan: &Plan, view: &View, desired: &FabricDesired) -> Operatio
     operations
 }
 
+/// Waits for the observed tag and mode of a port, and for its list. Of a list that keeps an entry, that entry is
+/// enough: the list is then empty neither before the change nor after it, so no trunk is opened or closed.
+fn guard(uuid: Uuid, port: &Port, change: &PortChange) -> Operation {
+    let mut seen =
+        row([("tag", Value::from(port.tag)), ("vlan_mode", Value::from(port.vlan_mode.as_deref()))]);
+    let mut conditions = vec![Condition::uuid(uuid)];
+    let keeps_mode = change.mode == ModeChange::Keep;
+    match port.trunks.first_in(&change.trunks).filter(|_| keeps_mode) {
+        Some(stays) => conditions.push(Condition::includes("trunks", stays)),
+        None => drop(seen.insert("trunks".into(), Value::set(port.trunks.iter()))),
+    }
+    Operation::Wait {
+        table: "Port".into(),
+        conditions,
+        columns: seen.keys().cloned().collect(),
+        until: Until::Equal,
+        rows: vec![seen],
+        timeout: Some(0),
+    }
+}
+
 fn change_port(uuid: Uuid, port: &Port, change: &PortChange, desired: &FabricDesired) -> Vec<Operation> {
-    let seen = row([
-        ("trunks", Value::set(port.trunks.iter())),
-        ("tag", Value::from(port.tag)),
-        ("vlan_mode", Value::from(port.vlan_mode.as_deref())),
-    ]);
     let mut mutations = Vec::new();
     let removed = port.trunks.difference(&change.trunks);
     let added = change.trunks.difference(&port.trunks);
@@ -60,7 +76,7 @@ fn change_port(uuid: Uuid, port: &Port, change: &PortChange, desired: &FabricDes
             mutations.push(Mutation::insert("external_ids", Value::map([(key, value)])));
         }
     }
-    let mut operations = vec![Operation::expect("Port", uuid, seen)];
+    let mut operations = vec![guard(uuid, port, change)];
     let mode = match change.mode {
         ModeChange::Keep => None,
         ModeChange::Trunk => Some(Value::from("trunk")),

@@ -80,6 +80,14 @@ impl Trunks {
         }
     }
 
+    /// The lowest number that is also in the other list.
+    pub fn first_in(&self, other: &Self) -> Option<u16> {
+        let vlans = self.vlans.intersection(&other.vlans);
+        let zero = (self.has_zero && other.has_zero).then_some(0);
+        let closed = (self.has_closed && other.has_closed).then_some(CLOSED);
+        zero.or_else(|| vlans.iter().next().map(VlanId::get)).or(closed)
+    }
+
     /// The list with or without [`CLOSED`].
     #[must_use]
     pub fn with_closed(self, has_closed: bool) -> Self {
@@ -173,6 +181,7 @@ mod tests {
             prop_assert_eq!(numbers(&list.difference(&others)), &one - &other);
             let without = one.iter().copied().filter(|number| VlanId::new(*number).map_or(true, |vlan| !others.vlans().contains(vlan)));
             prop_assert_eq!(numbers(&list.without(others.vlans())), without.collect());
+            prop_assert_eq!(list.first_in(&others), one.intersection(&other).next().copied());
             prop_assert_eq!(list.is_empty(), one.is_empty());
             prop_assert_eq!(list.is_closed_or_empty(), one.iter().all(|number| *number == CLOSED));
             prop_assert_eq!(list.has_closed(), one.contains(&CLOSED));

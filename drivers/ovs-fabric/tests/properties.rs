@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_driver_ovs_fabric::observe::observe;
 use eno_driver_ovs_fabric::plan::{ModeChange, Plan, SkippedPorts, plan};
 use eno_driver_ovs_fabric::record::{AccessMode, Record};
+use eno_driver_ovs_fabric::render::operations;
 use eno_driver_ovs_fabric::trunks::{CLOSED, Trunks};
 use eno_driver_ovs_fabric::view::{Interface, Mode, Port, View};
-use eno_ovsdb::Uuid;
+use eno_ovsdb::{Operation, Uuid};
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, FabricVlans, PortMode, VlanId, VlanSet,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use serde_json::{Value as Json, json};
 
 const CLUSTER: &str = "c";
 
@@ -54,6 +56,77 @@ fn apply(view: &View, plan: &Plan) -> View {
         }
     }
     view
+}
+
+/// The atoms of a value in JSON: an atom, or a set of them.
+fn atoms(value: &Json) -> BTreeSet<String> {
+    match value.as_array().map(Vec::as_slice) {
+        Some([kind, Json::Array(atoms)]) if kind == "set" => atoms.iter().map(Json::to_string).collect(),
+        _ => [value.to_string()].into(),
+    }
+}
+
+/// The atoms of a column of a port.
+fn column(uuid: Uuid, port: &Port, column: &str) -> BTreeSet<String> {
+    let text = |text: &String| Json::from(text.as_str()).to_string();
+    match column {
+        "_uuid" => [json!(["uuid", uuid.to_string()]).to_string()].into(),
+        "name" => [text(&port.name)].into(),
+        "trunks" => port.trunks.iter().map(|number| number.to_string()).collect(),
+        "tag" => port.tag.iter().map(ToString::to_string).collect(),
+        "vlan_mode" => port.vlan_mode.iter().map(text).collect(),
+        other => panic!("column {other}"),
+    }
+}
+
+/// Carries out the operations on ports as the database would, except for `external_ids`. `None`: an operation fails.
+fn transact(view: &View, operations: impl IntoIterator<Item = Operation>) -> Option<View> {
+    let mut view = view.clone();
+    for operation in operations {
+        let operation = serde_json::to_value(&operation).expect("JSON");
+        let meets = |uuid: Uuid, port: &Port, condition: &Json| {
+            let there = column(uuid, port, condition[0].as_str().expect("a column"));
+            match condition[1].as_str() {
+                Some("==") => there == atoms(&condition[2]),
+                Some("includes") => atoms(&condition[2]).is_subset(&there),
+                other => panic!("function {other:?}"),
+            }
+        };
+        let conditions = operation["where"].as_array().expect("conditions");
+        let selected = view
+            .ports
+            .iter_mut()
+            .filter(|(uuid, port)| conditions.iter().all(|one| meets(**uuid, port, one)));
+        match operation["op"].as_str() {
+            Some("wait") => {
+                let columns: Vec<&str> =
+                    operation["columns"].as_array()?.iter().filter_map(Json::as_str).collect();
+                let there: BTreeSet<Vec<_>> = selected
+                    .map(|(uuid, port)| columns.iter().map(|of| column(*uuid, port, of)).collect())
+                    .collect();
+                let rows = operation["rows"].as_array()?.iter();
+                if there != rows.map(|row| columns.iter().map(|of| atoms(&row[*of])).collect()).collect() {
+                    return None;
+                }
+            }
+            Some("update") => selected.for_each(|(_, port)| {
+                port.vlan_mode = operation["row"]["vlan_mode"].as_str().map(str::to_owned);
+            }),
+            Some("mutate") => selected.for_each(|(_, port)| {
+                for mutation in operation["mutations"].as_array().expect("mutations") {
+                    let numbers = atoms(&mutation[2]);
+                    let numbers: Trunks = numbers.iter().filter_map(|number| number.parse().ok()).collect();
+                    match (mutation[0].as_str(), mutation[1].as_str()) {
+                        (Some("trunks"), Some("insert")) => port.trunks = port.trunks.union(&numbers),
+                        (Some("trunks"), Some("delete")) => port.trunks = port.trunks.difference(&numbers),
+                        (of, _) => assert_eq!(of, Some("external_ids")),
+                    }
+                }
+            }),
+            other => panic!("operation {other:?}"),
+        }
+    }
+    Some(view)
 }
 
 fn vlan() -> impl Strategy<Value = u16> {
@@ -229,6 +302,44 @@ proptest! {
                 prop_assert_eq!(next.ports[uuid].is_open(), opens, "{:?} became {:?}", port, &next.ports[uuid]);
             }
             now = next;
+        }
+    }
+
+    /// Others change lists, tags and modes between the plan and its transaction.
+    #[test]
+    fn outdated_plans_open_and_close_no_trunk(
+        view in any_view(),
+        desired in any_desired(),
+        others in prop::collection::vec(prop::option::weighted(0.4, (any_port(), 0u8..4)), 6),
+    ) {
+        let first = plan(&view, &desired, &SkippedPorts::new());
+        let transaction = || operations(&first, &view, &desired).into_iter().map(|(_, operation)| operation);
+        let unchanged = transact(&view, transaction());
+        prop_assert!(unchanged.is_some(), "a plan that is not outdated is carried out");
+        let expected = apply(&view, &first);
+        for (uuid, port) in &unchanged.unwrap().ports {
+            let planned = &expected.ports[uuid];
+            prop_assert_eq!((&port.trunks, &port.vlan_mode), (&planned.trunks, &planned.vlan_mode));
+        }
+        let mut now = view.clone();
+        for (port, other) in now.ports.values_mut().zip(others) {
+            match other {
+                Some((_, 0)) => port.trunks = Trunks::EMPTY,
+                Some((other, 1)) => port.trunks = port.trunks.difference(&other.trunks),
+                Some((other, 2)) => port.trunks = port.trunks.union(&other.trunks),
+                Some((other, _)) => (port.tag, port.vlan_mode) = (other.tag, other.vlan_mode),
+                None => {}
+            }
+        }
+        let Some(next) = transact(&now, transaction()) else { return Ok(()) };
+        for (uuid, port) in &now.ports {
+            let close = is_listed(&desired, port) && is_remembered(port) && desired.device.drift == Drift::Repair;
+            let opens = port.is_open() && !(close && view.ports[uuid].is_open());
+            prop_assert_eq!(next.ports[uuid].is_open(), opens, "{:?} became {:?}", port, &next.ports[uuid]);
+            // What others have put on a list stays there.
+            let foreign = port.trunks.difference(&view.ports[uuid].trunks);
+            let stays = foreign.difference(&expected.ports[uuid].trunks);
+            prop_assert!(stays.difference(&next.ports[uuid].trunks).is_empty());
         }
     }
 

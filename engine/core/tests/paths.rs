@@ -6,12 +6,12 @@ use eno_core::{
     ConditionReason, ConditionType, Config, Event, Hop, HopState, Key, Kind, Observer, Part, Reported,
     Status, Target, Tier,
 };
-use eno_schemas::{Item, Phase, Rejection};
+use eno_schemas::{Applied, FabricDesired, Item, Outcome, Phase, Rejection};
 
-use crate::fixtures::{rejection, switch, vid};
+use crate::fixtures::{device_key, ready_world, rejection, switch, vid};
 use crate::world::{
-    World, attachment, condition, node_target, pod, pod_config, pod_entry, service, split_fabric, to_name,
-    veth,
+    World, as_fabric, attachment, condition, node_target, pod, pod_config, pod_entry, service, split_fabric,
+    to_name, veth,
 };
 
 impl World {
@@ -254,4 +254,59 @@ fn what_a_node_refuses_does_not_count_while_it_is_not_ready() {
         w.settle();
         assert_eq!((w.phase(&cp), degraded(&w, &cp)), (phase, reason));
     }
+}
+
+/// A switch reads back its last command, but for a VLAN on a port.
+fn report_without(w: &mut World, name: &str, id: u16, port: &str) {
+    let target = switch(name);
+    let desired = w.commands[&target].clone();
+    let Some(mut applied) = as_fabric(&desired).map(FabricDesired::carried_out) else { unreachable!() };
+    let Applied::Fabric { ports, .. } = &mut applied else { unreachable!() };
+    ports.get_mut(port).unwrap().remove(vid(id));
+    w.report(&target, Outcome::Applied, Some(applied), Vec::new());
+    w.settle();
+}
+
+#[test]
+fn each_port_of_a_switch_counts_and_not_only_its_first() {
+    let mut w = World::leaf_spine();
+    w.settle();
+    w.silent.insert(switch("leaf2"));
+    let s = w.apply(service("s", 100, &[]));
+    w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    report_without(&mut w, "leaf2", 100, "e2");
+    let message = "FabricDevice leaf2: VLAN 100 on port e2 is not confirmed yet";
+    assert_eq!((w.phase(&s), w.message(&s)), (Phase::Pending, message));
+}
+
+#[test]
+fn message_of_an_attachment_to_two_services_names_the_first_hop_whatever_reports() {
+    let (mut w, ..) = ready_world();
+    w.silent.insert(switch("leaf1"));
+    w.apply(service("t", 201, &[]));
+    let b = w.apply(attachment("b", &["s", "t"], "cp"));
+    w.settle();
+    assert_eq!(w.message(&b), "FabricDevice leaf1: VLAN 201 on port e1 is not confirmed yet");
+    report_without(&mut w, "leaf2", 100, "e1");
+    assert_eq!(w.message(&b), "FabricDevice leaf2: VLAN 100 on port e1 is not confirmed yet");
+}
+
+#[test]
+fn removal_does_not_wait_for_a_switch_that_is_gone() {
+    let mut w = split_fabric();
+    w.apply(service("s", 150, &["dc"]));
+    w.apply(attachment("b", &["s"], "right"));
+    let a = w.apply(attachment("a", &["s"], "left"));
+    w.settle();
+    w.silent.insert(switch("spine1"));
+    w.delete(&a);
+    w.settle();
+    assert!(w.message(&a).starts_with("FabricDevice spine1: "), "{}", w.message(&a));
+    // Somebody takes the finalizer off the FabricDevice.
+    let spine1 = device_key("spine1");
+    w.objects.remove(&spine1);
+    w.engine.handle(Event::ObjectGone(spine1));
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }

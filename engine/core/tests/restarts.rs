@@ -255,3 +255,19 @@ fn commands_with_hashes_of_an_earlier_version_keep_their_confirmations() {
     w.settle();
     assert!(w.carrying_ports(100).is_empty() && !w.objects.contains_key(&s));
 }
+
+/// The former engine commanded the removal, and a switch reports on it only to the new engine.
+#[test]
+fn late_report_of_a_switch_ends_a_removal_of_the_former_engine() {
+    let (mut w, s, a) = ready_world();
+    w.silent.insert(switch("leaf1"));
+    for key in [&a, &s] {
+        w.delete(key);
+        w.settle();
+    }
+    w.restart();
+    w.settle();
+    assert!(w.message(&a).contains("FabricDevice leaf1: the removal of its VLANs"), "{}", w.message(&a));
+    w.end_silence();
+    assert!(!w.objects.contains_key(&a) && !w.objects.contains_key(&s), "{:?}", w.statuses);
+}

@@ -8,7 +8,7 @@ use eno_control_plane::ControlPlane;
 use eno_engine::EngineArgs;
 use eno_engine::lease::{Candidate, TERM, Times};
 use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork};
-use eno_schemas::{Subject, Transition, decode, subject};
+use eno_schemas::{CommandMessage, Subject, Transition, decode, decode_command, subject};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -205,6 +205,29 @@ async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
     let port = received.lock().unwrap().last().unwrap().ports[0].clone();
     assert_eq!((port.name.as_str(), port.vlans.to_string().as_str()), ("eth1", "100"));
 
+    // The driver reads commands in parts: the switch, the root, a group and a block.
+    let parts_are = async |count: u64| {
+        let stored = async {
+            loop {
+                let stream = connection.jetstream.get_stream(subject::PARTS).await;
+                if stream.is_ok_and(|stream| stream.cached_info().state.messages == count) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(TIMEOUT, stored).await.unwrap_or_else(|_| panic!("never {count} parts"));
+    };
+    let commands = connection.jetstream.get_stream(subject::COMMANDS).await.unwrap();
+    let of_switch = Subject::command("memory", "leaf1").to_string();
+    let message = commands.get_last_raw_message_by_subject(&of_switch).await.unwrap();
+    assert!(matches!(decode_command(&message.payload), Ok(CommandMessage::Head(_))), "{message:?}");
+    // NATS loses the parts alone: they are published again, without a command.
+    connection.jetstream.delete_stream(subject::PARTS).await.unwrap();
+    parts_are(4).await;
+    let unchanged = commands.get_last_raw_message_by_subject(&of_switch).await.unwrap();
+    assert_eq!(unchanged.sequence, message.sequence);
+
     // NATS loses all streams: the engine publishes every command again.
     let before = received.lock().unwrap().len();
     for stream in [subject::COMMANDS, subject::RESULTS] {
@@ -233,6 +256,7 @@ async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
         }
     };
     timeout(TIMEOUT, forgotten).await.expect("its command is taken off NATS");
+    parts_are(0).await;
     stop.cancel();
     timeout(TIMEOUT, driver).await.expect("the driver ends").unwrap();
 }

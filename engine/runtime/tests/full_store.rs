@@ -94,6 +94,7 @@ async fn largest_object_gets_its_status_and_is_deleted() {
 async fn create_unbounded(jetstream: &Context) {
     for (name, kind, max_messages_per_subject) in [
         (subject::COMMANDS, SubjectKind::Command, 1),
+        (subject::PARTS, SubjectKind::Part, 1),
         (subject::RESULTS, SubjectKind::Result, 1),
         (subject::TRANSITIONS, SubjectKind::Transition, -1),
         (subject::HISTORY, SubjectKind::History, -1),
@@ -113,7 +114,7 @@ async fn create_unbounded(jetstream: &Context) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_server_is_told_at_once_and_work_goes_on_with_space() {
-    let nats = NatsServer::with_store("128MB").await;
+    let nats = NatsServer::with_store("112MB").await;
     let jetstream = nats.connect("eno-engine").await.jetstream;
     create_unbounded(&jetstream).await;
     let system = System::start(&nats).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{FabricDesired, FabricPort, VlanSet};
+use eno_schemas::{Desired, FabricDesired, FabricPort, VlanSet};
 
 /// The device's name of what a listed port stands for: its LAG, or the port itself.
 pub fn listed_name(port: &FabricPort) -> &str {
@@ -44,6 +44,11 @@ impl Content {
         desired.device.audit_interval = None;
         desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
         Self(desired)
+    }
+
+    /// The hash of a command of this content alone. It costs more with each VLAN.
+    pub fn hash(&self) -> String {
+        Desired::Fabric(self.0.clone()).hash()
     }
 }
 

@@ -298,6 +298,41 @@ mod tests {
     }
 
     #[test]
+    fn head_is_checked_like_a_command() {
+        let filter = |kind, can_hold| CommandFilter {
+            driver: "netconf".into(),
+            target: None,
+            kinds: vec![kind],
+            can_hold,
+        };
+        let parsed = |filter: CommandFilter, target: &str, term: u64| {
+            let head = serde_json::json!({
+                "schemaVersion": 2, "driver": "netconf", "target": "leaf1",
+                "generation": { "term": term, "sequence": 1, "hash": "AAAAAAAAAAAAAAAAAAAAAA" },
+                "desired": { "kind": "fabric" },
+                "transaction": { "id": "t", "decideWithinMs": 1 },
+            });
+            let subject = Subject::command("netconf", target).to_string();
+            match filter.parse_payload(&subject, 7, head.to_string().as_bytes(), Duration::ZERO) {
+                Event::Head(head, 7, _) => format!("head of {}", head.target),
+                Event::Invalid(_, 7, bad) => bad.reason,
+                _ => panic!("another event"),
+            }
+        };
+        let fabric = PayloadKind::Fabric;
+        assert_eq!(parsed(filter(fabric, true), "leaf1", 1), "head of leaf1");
+        for (filter, target, term, reason) in [
+            (filter(fabric, true), "leaf2", 1, "came on subject"),
+            (filter(fabric, true), "leaf1", u64::MAX / 2, "more than a day ahead"),
+            (filter(PayloadKind::Nad, true), "leaf1", 1, "does not realise"),
+            (filter(fabric, false), "leaf1", 1, "can't hold"),
+        ] {
+            let found = parsed(filter, target, term);
+            assert!(found.contains(reason), "{reason}: {found}");
+        }
+    }
+
+    #[test]
     fn generation_is_parsed_from_an_invalid_message() {
         let payload = br#"{"generation":{"term":3,"sequence":9,"hash":"x"},"desired":7}"#;
         assert_eq!(parse_generation(payload).map(|found| (found.term, found.sequence)), Some((3, 9)));

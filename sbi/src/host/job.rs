@@ -112,7 +112,9 @@ impl<D: Driver> Context<D> {
         if let Err(error) = self.publisher.load(record, &self.name, &command.target).await {
             warn!(%error, "can't tell what was reported last");
         }
-        let Some(stored) = record.report().map(|report| &report.generation) else { return false };
+        // The command that waits for parts does not end what came before it.
+        let reported = record.report().filter(|report| report.lacking.is_empty());
+        let Some(stored) = reported.map(|report| &report.generation) else { return false };
         let older = (command.generation.term, command.generation.sequence) < (stored.term, stored.sequence);
         if older {
             self.metrics.older_command();

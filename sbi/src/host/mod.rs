@@ -7,7 +7,8 @@ mod command_stream;
 mod heartbeat;
 mod job;
 mod metrics;
-mod parts;
+#[doc(hidden)]
+pub mod parts;
 mod preview;
 mod publish;
 mod scheduler;

@@ -51,7 +51,7 @@ struct Target {
 
 /// What a message led to.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub enum Step {
     /// Nothing, or a head waits for parts.
     None,
     /// The head is older than a message before it.
@@ -64,7 +64,7 @@ pub(super) enum Step {
 
 /// What is due for a head that waits.
 #[derive(Debug, PartialEq)]
-pub(super) enum Due {
+pub enum Due {
     /// These parts of a target are to be read alone.
     Read(String, Vec<PartHash>),
     /// These parts of a target are to be reported as lacking.
@@ -73,7 +73,7 @@ pub(super) enum Due {
 
 /// What a command lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lacking {
+pub struct Lacking {
     /// The generation of the command.
     pub generation: Generation,
     /// How long it has waited.
@@ -84,7 +84,7 @@ pub(super) struct Lacking {
 
 /// The heads and parts of all targets of a driver.
 #[derive(Default)]
-pub(super) struct Assembler {
+pub struct Assembler {
     targets: HashMap<String, Target>,
     /// By target.
     waiting: HashMap<String, Waiting>,
@@ -129,7 +129,7 @@ impl Assembler {
         now: Instant,
     ) -> Result<Step, PartError> {
         let target = self.targets.entry(name.to_owned()).or_default();
-        if target.parts.contains_key(&hash) {
+        if target.has(hash) {
             return Ok(Step::None);
         }
         let waiting = self.waiting.get_mut(name).filter(|waiting| waiting.lacking.contains(&hash));
@@ -230,6 +230,12 @@ impl Assembler {
 }
 
 impl Target {
+    /// True for a part that need not be read again.
+    fn has(&self, hash: PartHash) -> bool {
+        let last = self.last.as_ref();
+        self.parts.contains_key(&hash) || last.is_some_and(|(tree, _)| tree.parts().any(|part| part == hash))
+    }
+
     /// Keeps a part. If there are too many, the oldest one is dropped.
     fn keep(&mut self, hash: PartHash, part: Part, now: Instant) {
         if self.parts.len() >= MAX_UNNAMED

@@ -264,3 +264,29 @@ fn decision_taken_while_held_starts_no_reconcile() {
         assert_eq!(again, changed.then_some(2), "by another hand: {changed}");
     }
 }
+
+#[test]
+fn lacking_parts_of_the_next_command_are_reported_once() {
+    let mut scheduler = owning_all();
+    let lacking = Lacking {
+        generation: command("t", 1, 2).generation.clone(),
+        waited: Duration::from_secs(2),
+        parts: Vec::new(),
+    };
+    // Also without a command before it. The target counts as seen in the replay.
+    scheduler.replay_started();
+    scheduler.seen("t", 5);
+    scheduler.wait("t", lacking.clone());
+    let first = scheduler.next().unwrap();
+    assert_eq!(first.job, Job::Wait(lacking.clone()));
+    finish(&mut scheduler, &first, false);
+    assert!(scheduler.next().is_none());
+    assert!(scheduler.replay_caught_up().is_empty());
+    // Not any more when the command is complete.
+    scheduler.wait("t", lacking);
+    scheduler.offer(command("t", 1, 2), 5);
+    let second = scheduler.next().unwrap();
+    assert_eq!(sequence(&second), 2);
+    finish(&mut scheduler, &second, false);
+    assert!(scheduler.next().is_none());
+}

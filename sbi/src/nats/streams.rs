@@ -113,11 +113,17 @@ impl StreamUse {
 
 /// Creates missing streams and buckets and updates others to this version's configuration. Several processes
 /// may do so at once. The engine calls it; drivers lack the permission and wait until the streams exist. Returns what
-/// the streams hold that existed before.
+/// the streams hold that existed before. A stream that an upgrade adds has no bound if the server lacks the space.
 pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<Vec<StreamUse>, StreamError> {
     let mut uses = Vec::new();
     for wanted in streams(replicas) {
-        uses.extend(ensure_stream(jetstream, wanted).await?);
+        let ensured = match ensure_stream(jetstream, wanted.clone()).await {
+            Err(error) if !uses.is_empty() && lacks_space(&*error.source) => {
+                ensure_stream(jetstream, Config { max_bytes: -1, ..wanted }).await
+            }
+            ensured => ensured,
+        };
+        uses.extend(ensured?);
     }
     Ok(uses)
 }

@@ -109,7 +109,10 @@ async fn lost_part_is_reported_and_the_last_command_stays() {
     assert_eq!((report.lacking, &report.generation), (vec![lost], &two.generation));
     assert!(matches!(report.outcome, Outcome::Progress { .. }), "{:?}", report.outcome);
     assert_eq!(report.applied, None);
-    assert_eq!(stub.begun(), [("a".into(), 1)]);
+    // The last command stays in force: a change of the target leads to work on it.
+    stub.0.change.send("a".into()).unwrap();
+    stub.until_begun(|begun| begun.len() == 2).await;
+    assert_eq!(worked_on(&stub), "5");
     store_part(&engine, lost, payload).await;
     engine.report(DRIVER, "a", done(2)).await;
     assert_eq!(worked_on(&stub), "5-6");

@@ -276,6 +276,21 @@ async fn consumer_delivers_only_its_permitted_subject() {
         let answer: Value = serde_json::from_slice(&answer.payload).unwrap();
         assert!(answer.get("error").is_some(), "{body} was taken: {answer}");
     }
+    // A driver reads the parts of its commands, all and each alone.
+    let part = PartHash::of(FORGED_PART.as_bytes());
+    for driver in ["netconf", "nad"] {
+        let subject = Subject::part(driver, "x", part).to_string();
+        engine.jetstream.publish(subject, FORGED_PART.into()).await.unwrap().await.unwrap();
+    }
+    let (mut parts, of) = (Vec::new(), "eno.v1.part.netconf.*.*");
+    for_each_stored(&netconf.jetstream, Selection::last(subject::PARTS, of), |message| {
+        parts.push(message.subject);
+    })
+    .await
+    .unwrap();
+    assert_eq!(parts, [Subject::part("netconf", "x", part).to_string()]);
+    let found = last_stored(&netconf.jetstream, subject::PARTS, &parts[0]).await.unwrap().unwrap();
+    assert_eq!(found.content, Content::Payload(FORGED_PART.into()));
     // A correct request is accepted, and delivers nothing of other drivers.
     let mut read = Vec::new();
     for_each_stored(&netconf.jetstream, Selection::last(subject::COMMANDS, own), |message| {

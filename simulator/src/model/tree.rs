@@ -428,15 +428,74 @@ fn list_differences(
     parent: Option<&Path<'_>>,
     report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {
+    // Both are sorted, so no key is looked up.
+    let mut created = Vec::new();
+    let mut after = new.iter().peekable();
     for (key, entry) in old {
+        while let Some(new) = after.next_if(|(other, _)| !Arc::ptr_eq(other, key) && *other < key) {
+            created.push(new);
+        }
         let path = Path::entry(parent, definition, key);
-        match new.get(key) {
+        match after.next_if(|(other, _)| Arc::ptr_eq(other, key) || *other == key) {
             None => report(&path, Change::Deleted, NewContent::None),
-            Some(entry_after) if Arc::ptr_eq(entry, entry_after) => {}
-            Some(entry_after) => differences(entry, entry_after, definition.children(), Some(&path), report),
+            Some((_, entry_after)) if Arc::ptr_eq(entry, entry_after) => {}
+            Some((_, entry_after)) => {
+                differences(entry, entry_after, definition.children(), Some(&path), report);
+            }
         }
     }
-    for (key, entry) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+    for (key, entry) in created.into_iter().chain(after) {
         report(&Path::entry(parent, definition, key), Change::Created, NewContent::Container(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::OPENCONFIG;
+    use crate::model::edit::{self, OnError, Operation};
+    use crate::netconf::xml;
+
+    /// The configuration with interfaces of these names and states.
+    fn interfaces(names: &[(&str, bool)]) -> Container {
+        let entry = |(name, enabled): &(&str, bool)| {
+            format!(
+                "<interface><name>{name}</name><config><name>{name}</name><enabled>{enabled}</enabled></config>\
+                 </interface>"
+            )
+        };
+        let entries: String = names.iter().map(entry).collect();
+        let xml = format!(
+            "<config><interfaces xmlns=\"http://openconfig.net/yang/interfaces\">{entries}</interfaces></config>"
+        );
+        let document = xml::parse(xml.as_bytes()).expect("well-formed");
+        let edits = edit::parse(OPENCONFIG.roots, &document.root.children).expect("well-typed");
+        let mut config = Container::default();
+        edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).expect("it applies");
+        config
+    }
+
+    #[test]
+    fn differences_of_lists_are_found_anywhere_in_them() {
+        let before = interfaces(&[("b", true), ("d", true), ("f", true), ("h", true)]);
+        let after = interfaces(&[("a", true), ("c", true), ("d", false), ("h", true), ("i", true)]);
+        let mut found = Vec::new();
+        differences(&before, &after, OPENCONFIG.roots, None, &mut |path, change, _| {
+            let text = path.identifier().text;
+            let (_, name) = text.split_once("[oc-if:name='").expect("an interface");
+            found.push((name.split_once('\'').expect("a name").0.to_owned(), change));
+        });
+        let expected = [
+            ("b", Change::Deleted),
+            ("d", Change::Replaced),
+            ("f", Change::Deleted),
+            ("a", Change::Created),
+            ("c", Change::Created),
+            ("i", Change::Created),
+        ];
+        assert_eq!(found, expected.map(|(name, change)| (name.to_owned(), change)));
+        differences(&after, &after, OPENCONFIG.roots, None, &mut |path, _, _| {
+            panic!("{}", path.identifier().text);
+        });
     }
 }

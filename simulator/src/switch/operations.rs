@@ -204,7 +204,7 @@ impl Switch {
         let (config, mut errors) = state.datastores.preview_edit(target, &edits, default, on_error);
         // Running must always be valid; a candidate only at its commit.
         let validated = target == Datastore::Running || test != TestOption::Set;
-        let faults = if validated { (self.dialect.check)(&config, &self.hardware) } else { Vec::new() };
+        let faults = if validated { self.check(state, &config) } else { Vec::new() };
         let keep = faults.is_empty()
             && test != TestOption::TestOnly
             && (errors.is_empty() || on_error != OnError::Rollback);
@@ -227,7 +227,7 @@ impl Switch {
         let config = Self::resolve(state, source)?;
         if target == Datastore::Running {
             state.stats.transactions += 1;
-            let errors = (self.dialect.check)(&config, &self.hardware);
+            let errors = self.check(state, &config);
             if !errors.is_empty() {
                 return Err(errors);
             }
@@ -247,6 +247,19 @@ impl Switch {
         }
     }
 
+    /// The errors of a configuration. The one that was valid last is not checked again: most commits follow a
+    /// validation.
+    fn check(&self, state: &mut State, config: &Container) -> Vec<RpcError> {
+        if state.last_valid.as_ref() == Some(config) {
+            return Vec::new();
+        }
+        let errors = (self.dialect.check)(config, &self.hardware);
+        if errors.is_empty() {
+            state.last_valid = Some(config.clone());
+        }
+        errors
+    }
+
     fn validate(&self, state: &mut State, source: Source) -> Result<Reply, Vec<RpcError>> {
         if matches!(source, Source::Datastore(Datastore::Candidate))
             && let Some(errors) = state.candidate_rejection(&[Stage::Validate])
@@ -254,7 +267,7 @@ impl Switch {
             return Err(errors);
         }
         let config = Self::resolve(state, source)?;
-        let errors = (self.dialect.check)(&config, &self.hardware);
+        let errors = self.check(state, &config);
         if errors.is_empty() { Ok(Reply::Ok) } else { Err(errors) }
     }
 
@@ -303,7 +316,8 @@ impl Switch {
         if let Some(errors) = state.candidate_rejection(&[Stage::Validate, Stage::Commit]) {
             return Err(errors);
         }
-        let errors = (self.dialect.check)(&state.datastores.get(Datastore::Candidate), &self.hardware);
+        let candidate = state.datastores.get(Datastore::Candidate);
+        let errors = self.check(state, &candidate);
         if !errors.is_empty() {
             return Err(errors);
         }

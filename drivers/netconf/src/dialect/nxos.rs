@@ -527,6 +527,17 @@ mod tests {
     }
 
     #[test]
+    fn filter_selects_single_vlans_and_ports() {
+        let one = NxOs.filter_for(&[vid(100)].into_iter().collect(), &["Ethernet1/1"].into()).unwrap();
+        assert!(one.contains("<BD-list><fabEncap>vlan-100</fabEncap><name/>"), "{one}");
+        assert!(one.contains("<PhysIf-list><id>eth1/1</id>") && !one.contains("<fabEncap/>"), "{one}");
+        // Empty lists would select everything. Port channels list their members.
+        let none = NxOs.filter_for(&VlanSet::EMPTY, &BTreeSet::new()).unwrap();
+        assert!(!none.contains("bd-items") && !none.contains("phys-items"), "{none}");
+        assert!(none.contains("<AggrIf-list><id/>"), "{none}");
+    }
+
+    #[test]
     fn lists_are_written_completely() {
         let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let mut changes = Changes::default();

@@ -90,8 +90,9 @@ impl Dialect for OpenConfig {
         if !changes.ports.is_empty() {
             let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
             let unknown = ObservedPort::default();
+            let own = observed.vlans.all_settled().union(&changes.create.keys().copied().collect());
             for (name, change) in &changes.ports {
-                render_port(&mut xml, name, observed.ports.get(name).unwrap_or(&unknown), change);
+                render_port(&mut xml, name, observed.ports.get(name).unwrap_or(&unknown), change, &own);
             }
             xml.push_str("</interfaces>");
         }
@@ -343,7 +344,8 @@ fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
     xml.push_str("</vlans></network-instance></network-instances>");
 }
 
-fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &PortChange) {
+/// `own`: VLANs of ours.
+fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &PortChange, own: &VlanSet) {
     let name = escape(name);
     let _ = write!(xml, "<interface><name>{name}</name>");
     if !current.configured {
@@ -375,8 +377,10 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
             let _ = remove_leaf(xml, "interface-mode", current);
         }
     }
-    // An entry with a VLAN to remove is removed whole, and its other VLANs are added again.
-    let (gone, back) = split_entries(current.tagged.entries(), &change.remove);
+    // An entry with a VLAN to remove is removed whole, and its other VLANs are added again. An entry of ours becomes
+    // one with those that are added beside it: a list that grew by one entry with each change would be read and
+    // written ever more slowly.
+    let (gone, back) = replaced_entries(current.tagged.entries(), change, own);
     for entry in gone {
         let _ = write!(xml, "<trunk-vlans nc:operation=\"remove\">{}</trunk-vlans>", range_text(entry));
     }
@@ -392,16 +396,71 @@ fn remove_leaf(xml: &mut Text, leaf: &str, current: &ObservedPort) -> std::fmt::
     write!(xml, "<{leaf} nc:operation=\"remove\">{}</{leaf}>", escape(value))
 }
 
-/// The entries with a VLAN of `remove`, and their other VLANs.
-fn split_entries(entries: &[(VlanId, VlanId)], remove: &VlanSet) -> (Vec<(VlanId, VlanId)>, VlanSet) {
+/// The entries to remove, and the VLANs of them that stay: entries with a VLAN that is removed, and entries of `own`
+/// VLANs beside one that is added.
+fn replaced_entries(
+    entries: &[(VlanId, VlanId)],
+    change: &PortChange,
+    own: &VlanSet,
+) -> (Vec<(VlanId, VlanId)>, VlanSet) {
     let mut gone = Vec::new();
     let mut back = VlanSet::EMPTY;
+    let neighbour = |vid: u16| VlanId::new(vid).is_ok_and(|vid| change.add.contains(vid));
     for (first, last) in entries {
         let entry: VlanSet = [(*first, *last)].into_iter().collect();
-        if !entry.intersection(remove).is_empty() {
+        let beside_added = neighbour(first.get() - 1) || neighbour(last.get() + 1);
+        let joins = beside_added && entry.is_subset(own);
+        if joins || !entry.intersection(&change.remove).is_empty() {
             gone.push((*first, *last));
-            back = back.union(&entry.difference(remove));
+            back = back.union(&entry.difference(&change.remove));
         }
     }
     (gone, back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::ObservedVlans;
+    use crate::plan::test_states::{own_vlans, set, vid};
+
+    /// The edit of the list of a trunk: removed entries and added entries.
+    fn edit(
+        vlans: ObservedVlans,
+        list: &[(u16, u16)],
+        add: &str,
+        remove: &str,
+    ) -> (Vec<String>, Vec<String>) {
+        let tagged = list.iter().map(|(first, last)| (vid(*first), vid(*last))).collect();
+        let port =
+            ObservedPort { configured: true, mode: Some(Mode::Trunk), tagged, ..ObservedPort::default() };
+        let mut observed =
+            ObservedConfig { vlans, ports: [("e1".to_owned(), port)].into(), ..ObservedConfig::default() };
+        observed.vlans.settle("c");
+        let change = PortChange { add: set(add), remove: set(remove), ..PortChange::default() };
+        let changes = Changes { ports: [("e1".to_owned(), change)].into(), ..Changes::default() };
+        let xml = OpenConfig.render(&observed, &changes).to_string();
+        let entries = |start: &str| {
+            let parts = xml.split(start).skip(1).filter_map(|part| part.split_once("</trunk-vlans>"));
+            parts.map(|(entry, _)| entry.to_owned()).collect()
+        };
+        (entries("<trunk-vlans nc:operation=\"remove\">"), entries("<trunk-vlans>"))
+    }
+
+    #[test]
+    fn own_entries_beside_an_added_vlan_become_one() {
+        let ours = || own_vlans("10-30");
+        let split = |(gone, added): (Vec<String>, Vec<String>)| (gone.join(" "), added.join(" "));
+        let list = [(10, 14), (16, 20), (40, 49)];
+        assert_eq!(split(edit(ours(), &list, "15", "")), ("10..14 16..20".into(), "10..20".into()));
+        assert_eq!(split(edit(ours(), &list, "21-22", "")), ("16..20".into(), "16..22".into()));
+        assert_eq!(split(edit(ours(), &list, "30", "")), (String::new(), "30".into()));
+        assert_eq!(
+            split(edit(ours(), &list, "21", "12")),
+            ("10..14 16..20".into(), "10..11 13..14 16..21".into())
+        );
+        // An entry of others, or with a VLAN of others, stays as it is.
+        assert_eq!(split(edit(ours(), &list, "39", "")), (String::new(), "39".into()));
+        assert_eq!(split(edit(own_vlans("10-13"), &list, "15", "")), (String::new(), "15".into()));
+    }
 }

@@ -197,7 +197,7 @@ impl FabricDevices for Switches {
         let verified_other_command = same.is_none() && verified.is_some();
         let known = same
             .map(|same| same.deviations.clone())
-            .or_else(|| known_deviations_of_last_report(work, verified));
+            .or_else(|| known_deviations_of_last_report(work, &content, verified));
         let verified_other_command = verified_other_command && known.is_none();
         let known = known.or_else(|| {
             // Without repair, a command does not restore what others changed.
@@ -224,7 +224,8 @@ impl FabricDevices for Switches {
                 open_session
             } else {
                 let limits = self.limits(device);
-                match work.await_connection(self.connect(target, desired, device.lost, limits)).await {
+                let connecting = Box::pin(self.connect(target, desired, device.lost, limits));
+                match work.await_connection(connecting).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
@@ -419,16 +420,22 @@ fn confirmed<E>(result: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// The deviations that another process reported for this desired state; `None`: there is no such report, or this
-/// process verified another command later. The report on that one may be lost.
-fn known_deviations_of_last_report(work: &Work, verified: Option<&Verified>) -> Option<KnownDeviations> {
+/// The deviations that another process reported for this content; `None`: there is no such report, or this process
+/// verified another command later. The report on that one may be lost. The reported command may have been the bare
+/// content, without the uid of the cluster.
+fn known_deviations_of_last_report(
+    work: &Work,
+    content: &Content,
+    verified: Option<&Verified>,
+) -> Option<KnownDeviations> {
     let order = |generation: &Generation| (generation.term, generation.sequence);
     let reported = work.reported()?;
     if verified.is_some_and(|verified| order(&verified.generation) >= order(&reported.generation)) {
         return None;
     }
-    let same = work.command.generation.hash == reported.generation.hash;
-    let verified = same && reported.outcome == Outcome::Applied;
+    let hash = &reported.generation.hash;
+    let same = || work.command.generation.hash == *hash || content.hash() == *hash;
+    let verified = reported.outcome == Outcome::Applied && same();
     verified.then(|| KnownDeviations::of_report(reported))
 }
 

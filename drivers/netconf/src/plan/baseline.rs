@@ -36,7 +36,7 @@ impl Baseline {
         vlans.settle(&desired.cluster);
         let mut known =
             ObservedConfig { vlans, empty_opens: observed.empty_opens, ..ObservedConfig::default() };
-        // Of a VLAN of another cluster the plan says less.
+        // While VLANs are contested the plan removes nothing, so it does not tell which interfaces a change affects.
         if observed.contested.is_empty() {
             let mut kept = Counter::default();
             for (name, port) in

@@ -94,6 +94,11 @@ impl ObservedVlans {
         ours
     }
 
+    /// The VLANs that [`Self::settle`] found to be ours and to need no change.
+    pub fn all_settled(&self) -> &VlanSet {
+        &self.settled
+    }
+
     /// The VLANs of this cluster that [`Self::settle`] found to need no change.
     pub fn settled(&self, cluster: &str) -> &VlanSet {
         if self.cluster == cluster { &self.settled } else { &VlanSet::EMPTY }

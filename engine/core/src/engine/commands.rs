@@ -32,16 +32,16 @@ impl Engine {
     /// A target with a change, and its desired state, which is commanded now. `None`: there is no such target, and the
     /// change is dropped. It may leave work for [`Self::settle`]: a state that the target has already reported gets no
     /// new report.
-    fn issue(&mut self, target: Target) -> Option<Participant> {
-        let Some(participant) = self.participant(&target) else {
-            if let Target::Nad(namespace, name) = &target {
+    fn issue(&mut self, target: &Target) -> Option<Participant> {
+        let Some(participant) = self.participant(target) else {
+            if let Target::Nad(namespace, name) = target {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 self.nad.mark_unpublished(&key);
             }
-            self.schedule.discard_change(&target);
+            self.schedule.discard_change(target);
             return None;
         };
-        if let Target::Node(name) = &target
+        if let Target::Node(name) = target
             && self.node.record_issued(name, &participant.hash)
         {
             let changes = self.node.changes(name, &mut self.work);
@@ -130,12 +130,12 @@ impl Engine {
             {
                 self.fabric.mark_late(name, &mut self.work);
             }
-            if let Some(participant) = self.issue(target) {
+            if let Some(participant) = self.issue(&target) {
                 self.issue_single(participant, now, result);
             }
         }
         for targets in ready.joint {
-            self.issue_transaction(targets, moment, result);
+            self.issue_transaction(&targets, moment, result);
         }
         for ended in self.schedule.take_decided() {
             for target in &ended.late {
@@ -157,9 +157,9 @@ impl Engine {
     }
 
     /// Issues one transaction of all targets whose desired state changed.
-    fn issue_transaction(&mut self, targets: Vec<Target>, moment: &Moment, result: &mut Reconciled) {
+    fn issue_transaction(&mut self, targets: &[Target], moment: &Moment, result: &mut Reconciled) {
         let now = moment.elapsed;
-        let all: Vec<Participant> = targets.into_iter().filter_map(|target| self.issue(target)).collect();
+        let all: Vec<Participant> = targets.iter().filter_map(|target| self.issue(target)).collect();
         let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
             !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
         });

@@ -24,7 +24,7 @@ use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Key, Kind, Name, Target};
 
-use device::{DeviceTarget, SwitchState};
+use device::{DeviceTarget, SharedBlocks, SwitchState};
 use network::{Counted, Network, Point};
 use placement::Placements;
 use topology::{Ports, Topology};
@@ -65,6 +65,8 @@ pub struct Fabric {
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     /// The switches.
     devices: BTreeMap<Name, DeviceTarget>,
+    /// Shared by what they are commanded.
+    blocks: SharedBlocks,
     /// Those whose last change took much longer than that of the others. Emptied by what may change them.
     slow: OnceCell<BTreeSet<Name>>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
@@ -163,11 +165,11 @@ impl Fabric {
         self.restore_vlan_changes(store, had);
         self.restore_rejections(config, store, work);
         for device in self.devices.values_mut() {
-            device.begin(config, self.change_count);
+            device.begin(config, &self.blocks, self.change_count);
         }
         for (name, (desired, hash)) in former {
             if let Some(device) = self.devices.get_mut(name) {
-                device.begin_with_hash(config, self.change_count, desired, hash);
+                device.begin_with_hash(desired, hash, self.change_count);
             }
         }
         self.change_count += 1;
@@ -196,7 +198,7 @@ impl Fabric {
         name: &Name,
     ) -> Option<(Name, Arc<Desired>)> {
         let device = self.devices.get(name)?;
-        let state = device.render(config, &self.undecided_vlans(alive, name));
+        let state = device.render(config, &self.blocks, &self.undecided_vlans(alive, name));
         Some((device.driver.clone(), state.desired().clone()))
     }
 
@@ -212,8 +214,8 @@ impl Fabric {
     ) -> Option<IssuedState> {
         let undecided = self.undecided_vlans(alive, name);
         let device = self.devices.get_mut(name)?;
-        device.refresh(config);
-        let state = device.render(config, &undecided);
+        device.refresh(config, &self.blocks);
+        let state = device.render(config, &self.blocks, &undecided);
         let hash = state.tree().root().to_string();
         let was_known = device.is_known();
         let confirmed = device.record_issued(&hash, self.change_count, undecided);

@@ -831,3 +831,15 @@ fn inherited_participant_with_changed_endpoint_is_released() {
     schedule.release_inherited(|_| false);
     assert!(schedule.transaction(&participant.target).is_none());
 }
+
+#[test]
+fn command_that_a_process_of_its_driver_can_not_read_is_published_again() {
+    let (mut schedule, now) = with_driver(1);
+    schedule.now = now;
+    let first = issue(&mut schedule, &nad(), "a", now).unwrap();
+    schedule.handle_report(&nad(), &first.generation, DriverAnswer::Applied, now);
+    assert_eq!(issue(&mut schedule, &nad(), "a", now), None);
+    schedule.on_stream(crate::StreamEvent::CommandUnread(nad(), "netconf".into()));
+    let again = issue(&mut schedule, &nad(), "a", now).unwrap();
+    assert!(again.generation > first.generation);
+}

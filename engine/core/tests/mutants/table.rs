@@ -220,8 +220,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "BlockNotRendered: a block with a changed VLAN stays as it was",
         file: "fabric/device/render.rs",
-        from: "vlans.set_block(block, wanted.collect::<Arc<[FabricVlan]>>());",
-        to: "if !MUTANT || before.is_none() { vlans.set_block(block, wanted.collect::<Arc<[FabricVlan]>>()); }",
+        from: "vlans.set_block(block, blocks.share(block, wanted.collect()));",
+        to: "if !MUTANT || before.is_none() { vlans.set_block(block, blocks.share(block, wanted.collect())); }",
     },
     Mutant {
         name: "PortKeepsVlan: a changed VLAN stays on the ports that carried it before",
@@ -240,11 +240,5 @@ pub const MUTANTS: &[Mutant] = &[
         file: "store/mod.rs",
         from: "awaited.is_none_or(|awaited| awaited >= switch)",
         to: "awaited.is_none_or(|awaited| awaited > switch)",
-    },
-    Mutant {
-        name: "AwaitedRemovalIgnored: an object is not evaluated when the switch that has its VLANs reports",
-        file: "evaluate/mod.rs",
-        from: "awaited.as_ref().is_none_or(|awaited| awaited == switch)",
-        to: "awaited.is_none()",
     },
 ];

@@ -67,14 +67,16 @@ pub enum PartsEvent {
     ReadingBegins,
     /// All parts were read: these are stored.
     Read(Sequences),
-    /// Parts of a switch are stored.
-    Stored(Place, Vec<(PartHash, u64)>),
+    /// A part was stored at this sequence, as the stream shows.
+    Stored(Place, PartHash, u64),
+    /// Parts were published before a head, and stored at these sequences.
+    Published(Place, Vec<(PartHash, u64)>),
     /// NATS stored a command: a head with this root, or (`None`) a whole command.
     CommandStored(Place, Option<PartHash>),
     /// The publication of a command failed. It may be stored nevertheless.
     CommandNotStored(Place),
-    /// Parts were published again; false: that failed for one of them.
-    Resent(Place, bool),
+    /// Parts were published again, and stored at these sequences; false: that failed for one of them.
+    Resent(Place, Vec<(PartHash, u64)>, bool),
     /// A purge has ended; false: it failed.
     Purged(Purge, bool),
     /// All messages about a target on the subjects of this driver are purged.
@@ -117,12 +119,16 @@ pub struct Ledger {
     places: BTreeMap<Place, PlaceParts>,
     /// Stored parts that no command names, and since when.
     unnamed: BTreeSet<(Duration, Place, PartHash)>,
-    /// Copies that are being purged.
+    /// Copies that are being purged, or were during a reading, which may have seen them.
     purging: BTreeMap<(Place, PartHash), u64>,
+    /// Those of them whose purge has ended.
+    ended_purges: Vec<(Place, PartHash)>,
     /// Switches whose stored head may lack parts, and the time before which none is published again.
     suspect: BTreeMap<Place, Duration>,
-    /// Number of readings so far.
+    /// Number of readings that began so far.
     readings: u64,
+    /// The last reading has not ended.
+    is_reading: bool,
 }
 
 #[derive(Debug, Default)]
@@ -132,10 +138,10 @@ struct PlaceParts {
     head: Option<SwitchState>,
     /// Heads of which it is not known whether NATS stored them, the newest last.
     pending: Vec<SwitchState>,
-    /// A head is being published.
-    is_publishing: bool,
-    /// Parts are being published again.
-    is_resending: bool,
+    /// A head is being published with its parts, since this number of readings.
+    publishing: Option<u64>,
+    /// Parts are being published again, since this number of readings.
+    resending: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -145,6 +151,8 @@ struct StoredPart {
     reading: u64,
     /// Since when no command names it.
     unnamed: Option<Duration>,
+    /// A driver did not find it there, or it was purged meanwhile: it has to be published again if a command names it.
+    is_lacking: bool,
 }
 
 impl PlaceParts {
@@ -156,8 +164,18 @@ impl PlaceParts {
         self.states().any(|state| state.names(part))
     }
 
+    /// True if a driver finds the part.
+    fn has(&self, part: PartHash) -> bool {
+        self.stored.get(&part).is_some_and(|stored| !stored.is_lacking)
+    }
+
+    /// Nothing of the switch is being published.
+    fn is_free(&self) -> bool {
+        self.publishing.is_none() && self.resending.is_none()
+    }
+
     fn is_empty(&self) -> bool {
-        self.stored.is_empty() && self.head.is_none() && self.pending.is_empty() && !self.is_resending
+        self.stored.is_empty() && self.head.is_none() && self.pending.is_empty() && self.is_free()
     }
 }
 
@@ -171,29 +189,39 @@ impl Ledger {
     pub fn on_event(&mut self, event: PartsEvent, now: Duration) {
         match event {
             PartsEvent::StreamLost => self.stream_lost(now),
-            PartsEvent::ReadingBegins => self.readings += 1,
-            PartsEvent::Read(stored) => self.replace_stored(&stored, now),
-            PartsEvent::Stored(place, parts) => {
-                for (part, sequence) in parts {
-                    self.insert(&place, part, sequence, now);
-                }
+            PartsEvent::ReadingBegins => {
+                self.readings += 1;
+                self.is_reading = true;
+                self.drop_ended_purges();
+            }
+            PartsEvent::Read(stored) => {
+                self.is_reading = false;
+                self.replace_stored(&stored, now);
+                self.drop_ended_purges();
+            }
+            PartsEvent::Stored(place, part, sequence) => self.insert(&place, part, sequence, now),
+            PartsEvent::Published(place, parts) => {
+                let since = self.places.get(&place).and_then(|parts| parts.publishing);
+                self.acknowledged(&place, parts, since, now);
             }
             PartsEvent::CommandStored(place, root) => self.command_stored(&place, root, now),
             PartsEvent::CommandNotStored(place) => {
                 if let Some(parts) = self.places.get_mut(&place) {
-                    parts.is_publishing = false;
+                    parts.publishing = None;
                 }
             }
-            PartsEvent::Resent(place, done) => {
-                if let Some(parts) = self.places.get_mut(&place) {
-                    parts.is_resending = false;
-                    if !done {
-                        self.suspect.insert(place, now + RETRY_DELAY);
-                    }
+            PartsEvent::Resent(place, parts, done) => {
+                let since = self.places.get_mut(&place).and_then(|parts| parts.resending.take());
+                self.acknowledged(&place, parts, since, now);
+                if !done {
+                    self.suspect.insert(place, now + RETRY_DELAY);
                 }
             }
             PartsEvent::Purged(Purge { place, part, sequence }, done) => {
-                self.purging.remove(&(place.clone(), part));
+                self.ended_purges.push((place.clone(), part));
+                if !self.is_reading {
+                    self.drop_ended_purges();
+                }
                 if !done && !self.is_stored(&place, part) {
                     self.insert(&place, part, sequence, now);
                 }
@@ -212,7 +240,7 @@ impl Ledger {
     pub fn publish(&mut self, place: &Place, state: &SwitchState, now: Duration) -> Vec<PartHash> {
         let is_suspect = self.suspect.contains_key(place);
         let parts = self.places.entry(place.clone()).or_default();
-        let all_of_head_are_stored = !is_suspect && !parts.is_resending;
+        let all_of_head_are_stored = !is_suspect && parts.resending.is_none();
         let mut missing = match parts.head.as_ref().filter(|_| all_of_head_are_stored) {
             Some(head) => state.tree.difference(&head.tree).0,
             None => state.tree.parts().collect(),
@@ -222,13 +250,13 @@ impl Ledger {
                 if let Some(since) = stored.unnamed.take() {
                     self.unnamed.remove(&(since, place.clone(), *part));
                 }
-                false
+                stored.is_lacking
             }
             None => true,
         });
         parts.pending.retain(|pending| pending.root() != state.root());
         parts.pending.push(state.clone());
-        parts.is_publishing = true;
+        parts.publishing = Some(self.readings);
         if parts.pending.len() > MAX_PENDING {
             let dropped = parts.pending.remove(0);
             let kept: BTreeSet<PartHash> = parts.states().flat_map(|state| state.tree.parts()).collect();
@@ -243,7 +271,9 @@ impl Ledger {
         let Some(parts) = self.places.get_mut(place) else { return };
         let Some(state) = parts.states().find(|state| state.root() == root).cloned() else { return };
         for part in lacking.iter().filter(|part| state.names(**part)) {
-            parts.stored.remove(part);
+            if let Some(stored) = parts.stored.get_mut(part) {
+                stored.is_lacking = true;
+            }
             self.suspect.entry(place.clone()).or_insert(now);
         }
     }
@@ -252,16 +282,19 @@ impl Ledger {
     /// whose next head is being published are left to a later call.
     pub fn resends(&mut self, now: Duration) -> Vec<Resend> {
         let mut resends = Vec::new();
+        if self.is_reading {
+            return resends;
+        }
+        let readings = self.readings;
         self.suspect.retain(|place, not_before| {
             let Some(parts) = self.places.get_mut(place) else { return false };
-            if parts.is_publishing || parts.is_resending || *not_before > now {
+            if !parts.is_free() || *not_before > now {
                 return true;
             }
             let Some(state) = parts.head.clone() else { return false };
-            let lacking: Vec<PartHash> =
-                state.tree.parts().filter(|part| !parts.stored.contains_key(part)).collect();
+            let lacking: Vec<PartHash> = state.tree.parts().filter(|part| !parts.has(*part)).collect();
             if !lacking.is_empty() {
-                parts.is_resending = true;
+                parts.resending = Some(readings);
                 resends.push(Resend { place: place.clone(), state, parts: lacking });
             }
             false
@@ -272,7 +305,7 @@ impl Ledger {
     /// The copies that have to be purged now. Each counts as not stored from now on.
     pub fn purges(&mut self, now: Duration) -> Vec<Purge> {
         let mut purges = Vec::new();
-        while self.purging.len() < MAX_PURGES
+        while self.may_purge()
             && self.unnamed.first().is_some_and(|(since, ..)| *since + PART_GRACE <= now)
             && let Some((_, place, part)) = self.unnamed.pop_first()
         {
@@ -289,14 +322,10 @@ impl Ledger {
 
     /// When there may be something to purge or to publish again, if nothing happens before.
     pub fn next(&self) -> Option<Duration> {
-        let may_purge = self.purging.len() < MAX_PURGES;
-        let purge = self.unnamed.first().filter(|_| may_purge).map(|(since, ..)| *since + PART_GRACE);
-        let is_free = |place: &Place| {
-            self.places.get(place).is_none_or(|parts| !parts.is_publishing && !parts.is_resending)
-        };
-        let resend =
-            self.suspect.iter().filter(|(place, _)| is_free(place)).map(|(_, not_before)| *not_before);
-        purge.into_iter().chain(resend).min()
+        let purge = self.unnamed.first().filter(|_| self.may_purge()).map(|(since, ..)| *since + PART_GRACE);
+        let is_free = |place: &Place| self.places.get(place).is_none_or(PlaceParts::is_free);
+        let suspect = self.suspect.iter().filter(|(place, _)| !self.is_reading && is_free(place));
+        purge.into_iter().chain(suspect.map(|(_, not_before)| *not_before)).min()
     }
 
     /// True if the last command of the switch may be a head with this root.
@@ -310,26 +339,54 @@ impl Ledger {
         self.places.iter().filter(|(_, parts)| parts.states().next().is_some()).map(|(place, _)| place)
     }
 
+    /// What a reading shows is not older than a purge.
+    fn may_purge(&self) -> bool {
+        !self.is_reading && self.purging.len() < MAX_PURGES
+    }
+
+    fn drop_ended_purges(&mut self) {
+        for ended in self.ended_purges.drain(..) {
+            self.purging.remove(&ended);
+        }
+    }
+
     fn is_stored(&self, place: &Place, part: PartHash) -> bool {
         self.places.get(place).is_some_and(|parts| parts.stored.contains_key(&part))
+    }
+
+    /// NATS acknowledged parts whose publication had begun after this number of readings. A part that it acknowledged
+    /// before the last reading may be lost since, and the reading tells.
+    fn acknowledged(
+        &mut self,
+        place: &Place,
+        parts: Vec<(PartHash, u64)>,
+        since: Option<u64>,
+        now: Duration,
+    ) {
+        if since != Some(self.readings) {
+            self.suspect.entry(place.clone()).or_insert(now);
+            return;
+        }
+        for (part, sequence) in parts {
+            self.insert(place, part, sequence, now);
+        }
     }
 
     /// A copy of a part is stored.
     fn insert(&mut self, place: &Place, part: PartHash, sequence: u64, now: Duration) {
         let purged = self.purging.get(&(place.clone(), part));
-        if purged.is_some_and(|purged| sequence <= *purged) {
-            return;
-        }
+        let is_lacking = purged.is_some_and(|purged| sequence <= *purged);
         let parts = self.places.entry(place.clone()).or_default();
         let reading = self.readings;
         if let Some(stored) = parts.stored.get_mut(&part) {
+            stored.is_lacking &= sequence <= stored.sequence;
             stored.sequence = stored.sequence.max(sequence);
             stored.reading = reading;
             return;
         }
         let unnamed = (!parts.names(part)).then_some(now);
         self.unnamed.extend(unnamed.map(|since| (since, place.clone(), part)));
-        parts.stored.insert(part, StoredPart { sequence, reading, unnamed });
+        parts.stored.insert(part, StoredPart { sequence, reading, unnamed, is_lacking });
     }
 
     /// All parts were read. What was stored after the reading began may be missing in `found`.
@@ -338,20 +395,17 @@ impl Ledger {
         let none = BTreeMap::new();
         for (place, parts) in &mut self.places {
             let found = found.get(place).unwrap_or(&none);
-            parts.stored.retain(|part, stored| match found.get(part) {
+            parts.stored.retain(|part, stored| {
+                if stored.reading == reading {
+                    return true;
+                }
                 // The sequences of a restored stream are lower.
-                Some(sequence) if stored.reading < reading => {
-                    stored.sequence = *sequence;
-                    true
+                let sequence = found.get(part).copied();
+                stored.sequence = sequence.unwrap_or(stored.sequence);
+                if let (None, Some(since)) = (sequence, stored.unnamed) {
+                    self.unnamed.remove(&(since, place.clone(), *part));
                 }
-                Some(_) => true,
-                None if stored.reading < reading => {
-                    if let Some(since) = stored.unnamed {
-                        self.unnamed.remove(&(since, place.clone(), *part));
-                    }
-                    false
-                }
-                None => true,
+                sequence.is_some()
             });
             if parts.head.is_some() {
                 self.suspect.entry(place.clone()).or_insert(now);
@@ -369,7 +423,7 @@ impl Ledger {
 
     fn command_stored(&mut self, place: &Place, root: Option<PartHash>, now: Duration) {
         let Some(parts) = self.places.get_mut(place) else { return };
-        parts.is_publishing = false;
+        parts.publishing = None;
         let former: Vec<SwitchState> = parts.head.take().into_iter().chain(parts.pending.drain(..)).collect();
         parts.head = former.iter().find(|state| Some(state.root()) == root).cloned();
         let left = former.iter().flat_map(|state| match &parts.head {

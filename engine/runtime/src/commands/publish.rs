@@ -133,7 +133,7 @@ async fn attempt_in_parts(
     expected: u64,
 ) -> Result<u64, PublishError> {
     let (stored, all) = publish_parts(connection, place, state, missing).await;
-    post(mailbox, PartsEvent::Stored(place.clone(), stored)).await;
+    post(mailbox, PartsEvent::Published(place.clone(), stored)).await;
     all?;
     let payload = match Head::of(command) {
         Some(head) => encode(&head),
@@ -184,8 +184,7 @@ pub async fn resend(connection: &Connection, mailbox: &Mailbox, resend: Resend) 
         Ok(()) => info!(target = %place.0, count, "published parts of a command again"),
         Err(error) => warn!(target = %place.0, %error, "parts of a command were not published, trying again"),
     }
-    post(mailbox, PartsEvent::Stored(place.clone(), stored)).await;
-    post(mailbox, PartsEvent::Resent(place, all.is_ok())).await;
+    post(mailbox, PartsEvent::Resent(place, stored, all.is_ok())).await;
 }
 
 /// Purges a copy of a part that no command names, and posts the outcome to the mailbox.
@@ -213,8 +212,8 @@ async fn acknowledged(
     Ok(jetstream.send_publish(subject, message).await?.await?.sequence)
 }
 
-/// Says how long a transaction may be undecided, from this moment on, and of a decided one that it has no time left: the command may be published again after a failure.
-/// Its deadline is by the clock of this process.
+/// Says how long a transaction may be undecided, from this moment on: the command may be published again after a failure.
+/// Its deadline is by the clock of this process. A decided transaction has no time left, which a head has to say.
 fn with_time_left(transaction: Transaction, now: Timestamp) -> Transaction {
     if transaction.decision.is_some() {
         let decide_within_ms = transaction.decide_within_ms.or(Some(0));
@@ -304,5 +303,17 @@ mod tests {
         assert_eq!(left("2029-12-31T23:59:59Z"), Some(0));
         assert_eq!(left("2030-01-01T00:10:00Z"), Some(30_000), "the clock was set back meanwhile");
         assert_eq!(left("soon"), None);
+        let decided = Transaction {
+            id: "t".into(),
+            participants: Vec::new(),
+            deadline: String::new(),
+            decide_within_ms: None,
+            decision: Some(eno_schemas::Decision::Confirm),
+        };
+        assert_eq!(
+            with_time_left(decided, now).decide_within_ms,
+            Some(0),
+            "a head has no deadline beside it"
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use eno_sbi::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader, for_each_stored};
 use eno_schemas::{
-    Command, CommandMessage, Generation, HeadGeneration, Incomplete, Part, PartHash, Subject, SubjectKind,
-    Tree, assemble, decode_part, subject,
+    Command, CommandMessage, Generation, Incomplete, Part, PartHash, Subject, SubjectKind, Tree, assemble,
+    decode_part, subject,
 };
 use tokio::sync::watch;
 use tracing::warn;
@@ -37,10 +37,7 @@ pub fn resolve(
 pub fn generation(message: &CommandMessage) -> Generation {
     match message {
         CommandMessage::Whole(command) => command.generation.clone(),
-        CommandMessage::Head(head) => {
-            let HeadGeneration { term, sequence, hash } = head.generation;
-            Generation { term, sequence, hash: hash.to_string() }
-        }
+        CommandMessage::Head(head) => head.generation(),
     }
 }
 
@@ -101,16 +98,16 @@ async fn follow_once(
     let mut found = Sequences::new();
     while !reader.is_caught_up() {
         let message = reader.next().await?;
-        match stored(&message) {
+        let receives = match stored(&message) {
             Some(Ok((place, hash))) => {
                 found.entry(place).or_default().insert(hash, message.sequence);
+                true
             }
-            Some(Err(nameless)) => {
-                if !post(mailbox, nameless).await {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            None => {}
+            Some(Err(nameless)) => post(mailbox, nameless).await,
+            None => true,
+        };
+        if !receives {
+            return Ok(ControlFlow::Break(()));
         }
     }
     let mut input = PartsEvent::Read(found).into();
@@ -122,7 +119,7 @@ async fn follow_once(
             let message = reader.next().await?;
             match stored(&message) {
                 Some(Ok((place, hash))) => {
-                    break PartsEvent::Stored(place, vec![(hash, message.sequence)]).into();
+                    break PartsEvent::Stored(place, hash, message.sequence).into();
                 }
                 Some(Err(nameless)) => break nameless,
                 None => {}

@@ -310,3 +310,68 @@ async fn last_payload(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use eno_schemas::{
+        Desired, Device, FabricDesired, FabricPort, FabricVlans, Generation, Head, Tree, VlanSet,
+    };
+
+    use super::*;
+
+    /// Messages whose fields were sorted when they were stored.
+    #[derive(Debug)]
+    struct Sorted(BTreeMap<String, Vec<u8>>);
+
+    impl StoredMessages for Sorted {
+        fn payloads(&self, _: &str, subject: &str) -> Result<Vec<Vec<u8>>, async_nats::Error> {
+            Ok(self.0.get(subject).cloned().into_iter().collect())
+        }
+
+        fn subjects(&self, _: &str) -> Result<Vec<String>, async_nats::Error> {
+            Ok(self.0.keys().cloned().collect())
+        }
+    }
+
+    #[tokio::test]
+    async fn stored_command_in_parts_is_read_as_a_whole_one() {
+        let desired = FabricDesired {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            device: Device::new("192.0.2.1:830"),
+            vlans: FabricVlans::new(),
+            ports: vec![FabricPort::new("eth1", VlanSet::EMPTY)],
+        };
+        let tree = Tree::of(&desired);
+        let command = Command {
+            driver: "netconf".into(),
+            target: "leaf1".into(),
+            generation: Generation { term: 1, sequence: 2, hash: tree.root().to_string() },
+            desired: Desired::Fabric(desired.clone()),
+            transaction: None,
+        };
+        let sorted = |payload: Vec<u8>| {
+            let value: Value = serde_json::from_slice(&payload).expect("JSON");
+            value.to_string().into_bytes()
+        };
+        let head = encode(&Head::of(&command).expect("a switch")).expect("a head");
+        let mut stored: BTreeMap<String, Vec<u8>> = tree
+            .parts()
+            .map(|part| (Subject::part("netconf", "leaf1", part).to_string(), tree.payload(&desired, part)))
+            .map(|(subject, payload)| (subject, sorted(payload.expect("a part of the state"))))
+            .collect();
+        stored.insert(Subject::command("netconf", "leaf1").to_string(), sorted(head));
+        let read = async |stored| {
+            let messages = Messages::Stored(Arc::new(Sorted(stored)));
+            super::command(&messages, "netconf", "leaf1").await.expect("the messages are there")
+        };
+        assert_eq!(read(stored.clone()).await, Some(command));
+        // Another switch's parts don't count, and a command that lacks one can't be read.
+        let root = Subject::part("netconf", "leaf1", tree.root()).to_string();
+        let payload = stored.remove(&root).expect("the root");
+        stored.insert(Subject::part("netconf", "leaf2", tree.root()).to_string(), payload);
+        assert_eq!(read(stored).await, None);
+    }
+}

@@ -120,3 +120,51 @@ impl Leader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::{Device, FabricDesired, FabricVlans, Failure, Generation, Tree};
+
+    use super::*;
+
+    fn pending(tree: Option<Arc<Tree>>, hash: String) -> PendingCommand {
+        let generation = Generation { term: 1, sequence: 1, hash };
+        PendingCommand { generation, expected: 0, moved_from: None, transaction: None, tree }
+    }
+
+    #[test]
+    fn driver_that_reads_parts_gets_them_and_another_one_can_not_refuse_them() {
+        let fabric = FabricDesired {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            device: Device::new("192.0.2.1:830"),
+            vlans: FabricVlans::new(),
+            ports: Vec::new(),
+        };
+        let tree = Arc::new(Tree::of(&fabric));
+        let hash = tree.root().to_string();
+        let desired = Arc::new(Desired::Fabric(fabric));
+        let mut parts = CommandParts { drivers: [Name::from("netconf")].into(), ..CommandParts::default() };
+        let missing = |driver: &str, tree: Option<&Arc<Tree>>, parts: &mut CommandParts| {
+            let (target, pending) = (Target::Fabric("leaf1".into()), pending(tree.cloned(), hash.clone()));
+            let outgoing = parts.outgoing(target, driver.into(), desired.clone(), pending, Duration::ZERO);
+            outgoing.parts.map(|(_, missing)| missing.len())
+        };
+        assert_eq!(missing("netconf", Some(&tree), &mut parts), Some(2), "the root and the switch");
+        assert_eq!(missing("other", Some(&tree), &mut parts), None);
+        assert_eq!(missing("netconf", None, &mut parts), None, "the hash is of an earlier version");
+
+        let place: Place = (Target::Fabric("leaf1".into()), "netconf".into());
+        let report = |hash: &str, retryable| {
+            let failure = Failure { reason: "of version 2".into(), retryable, unreachable: false };
+            let generation = Generation { term: 1, sequence: 1, hash: hash.into() };
+            let report = Report::new(("netconf", "leaf1"), generation, ("1", "2030-01-01T00:00:00Z"));
+            Report { outcome: Outcome::Failed(failure), ..report }
+        };
+        assert!(!parts.refuses_head(&place, &report(&hash, false)), "each process reads parts");
+        parts.drivers.clear();
+        assert!(parts.refuses_head(&place, &report(&hash, false)));
+        assert!(!parts.refuses_head(&place, &report(&hash, true)));
+        assert!(!parts.refuses_head(&place, &report("another", false)));
+    }
+}

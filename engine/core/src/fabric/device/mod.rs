@@ -21,7 +21,7 @@ use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};
 
 use render::Rendering;
-pub use render::SwitchState;
+pub use render::{SharedBlocks, SwitchState};
 use report::Observed;
 pub use report::ReportEffects;
 
@@ -228,16 +228,16 @@ impl DeviceTarget {
     }
 
     /// Registers the current desired state as issued at the start, since a report on it may already be there.
-    pub fn begin(&mut self, config: &Config, count: u64) {
-        self.refresh(config);
-        let hash = self.render(config, &VlanSet::EMPTY).tree().root().to_string();
+    pub fn begin(&mut self, config: &Config, blocks: &SharedBlocks, count: u64) {
+        self.refresh(config, blocks);
+        let hash = self.render(config, blocks, &VlanSet::EMPTY).tree().root().to_string();
         self.changes.record_issued(&hash, count, VlanSet::EMPTY);
     }
 
     /// The same under the hash of a former leader's command, if that has this state. An earlier version made its hashes
     /// in another way.
-    pub fn begin_with_hash(&mut self, config: &Config, count: u64, former: &FabricDesired, hash: &str) {
-        if self.render(config, &VlanSet::EMPTY).fabric() == Some(former) {
+    pub fn begin_with_hash(&mut self, former: &FabricDesired, hash: &str, count: u64) {
+        if self.rendering.is_of(former) {
             self.changes.record_issued(hash, count, VlanSet::EMPTY);
         }
     }

@@ -1,7 +1,8 @@
 //! The desired state of a switch. The last one is kept: the next one shares every block of 16 VLANs without a changed one,
-//! and costs what changed.
+//! and costs what changed. Switches with the same VLANs share their blocks.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -55,6 +56,23 @@ impl SwitchState {
     }
 }
 
+/// By key, the block of 16 VLANs that was rendered last for any switch. Most networks are on many switches.
+#[derive(Debug, Default)]
+pub struct SharedBlocks(RefCell<HashMap<u8, Arc<[FabricVlan]>>>);
+
+impl SharedBlocks {
+    /// The block with these VLANs.
+    fn share(&self, key: u8, vlans: Vec<FabricVlan>) -> Arc<[FabricVlan]> {
+        let mut blocks = self.0.borrow_mut();
+        if let Some(block) = blocks.get(&key).filter(|block| ***block == *vlans) {
+            return block.clone();
+        }
+        let block: Arc<[FabricVlan]> = vlans.into();
+        blocks.insert(key, block.clone());
+        block
+    }
+}
+
 /// The last rendered state, and what changed since.
 #[derive(Debug, Default)]
 pub(super) struct Rendering {
@@ -66,23 +84,31 @@ pub(super) struct Rendering {
     pub(super) switch_changed: bool,
 }
 
+impl Rendering {
+    /// True when the present state is this one.
+    pub(super) fn is_of(&self, state: &FabricDesired) -> bool {
+        let is_current = self.changed.is_empty() && !self.switch_changed;
+        is_current && self.last.as_ref().and_then(SwitchState::fabric) == Some(state)
+    }
+}
+
 impl DeviceTarget {
     /// Renders what changed since the last call, for [`Self::render`] to share.
-    pub fn refresh(&mut self, config: &Config) {
-        let last = Some(self.render(config, &VlanSet::EMPTY));
+    pub fn refresh(&mut self, config: &Config, blocks: &SharedBlocks) {
+        let last = Some(self.render(config, blocks, &VlanSet::EMPTY));
         self.rendering = Rendering { last, ..Rendering::default() };
     }
 
     /// The complete desired state, except that the VLANs `without` are as last confirmed.
-    pub fn render(&self, config: &Config, without: &VlanSet) -> SwitchState {
+    pub fn render(&self, config: &Config, blocks: &SharedBlocks, without: &VlanSet) -> SwitchState {
         let Rendering { last, changed, switch_changed } = &self.rendering;
         let changed = changed.union(without);
         match last {
             Some(last) if changed.is_empty() && !switch_changed => last.clone(),
-            Some(last) => last.changed_to(self.compose(config, last.fabric(), &changed, without)),
+            Some(last) => last.changed_to(self.compose(config, blocks, last.fabric(), &changed, without)),
             None => {
                 let all = without.union(&self.wanted.keys().copied().collect());
-                SwitchState::new(self.compose(config, None, &all, without))
+                SwitchState::new(self.compose(config, blocks, None, &all, without))
             }
         }
     }
@@ -91,6 +117,7 @@ impl DeviceTarget {
     fn compose(
         &self,
         config: &Config,
+        blocks: &SharedBlocks,
         before: Option<&FabricDesired>,
         changed: &VlanSet,
         without: &VlanSet,
@@ -108,7 +135,7 @@ impl DeviceTarget {
             let vids = (0..16).filter_map(|low| VlanId::new(u16::from(block) << 4 | low).ok());
             let names = |owners: &Owners| owners.networks().map(ToString::to_string).collect();
             let wanted = vids.filter_map(|vid| Some(FabricVlan { vid, owners: names(&*owners(vid)?) }));
-            vlans.set_block(block, wanted.collect::<Arc<[FabricVlan]>>());
+            vlans.set_block(block, blocks.share(block, wanted.collect()));
         }
         let placed: Vec<(VlanId, Cow<'_, Owners>)> =
             changed.iter().filter_map(|vid| Some((vid, owners(vid)?))).collect();
@@ -198,50 +225,66 @@ mod tests {
         target.want(vid(id), &network, &ports.into(), count);
     }
 
-    fn blocks(state: &SwitchState) -> Vec<Arc<[FabricVlan]>> {
+    fn blocks_of(state: &SwitchState) -> Vec<Arc<[FabricVlan]>> {
         let vlans = &state.fabric().unwrap().vlans;
         (0..=u8::MAX).filter_map(|block| vlans.block(block).cloned()).collect()
     }
 
     /// The number of blocks of a state that are not shared with a former state.
     fn own_blocks(state: &SwitchState, former: &SwitchState) -> usize {
-        let former = blocks(former);
-        blocks(state).iter().filter(|own| !former.iter().any(|block| Arc::ptr_eq(block, own))).count()
+        let former = blocks_of(former);
+        blocks_of(state).iter().filter(|own| !former.iter().any(|block| Arc::ptr_eq(block, own))).count()
     }
 
     #[test]
     fn change_of_one_vlan_renders_one_block_however_many_there_are() {
         for there in [100, 1_000, 4_000] {
-            let mut target = target();
+            let (mut target, blocks) = (target(), SharedBlocks::default());
             (1..=there).for_each(|id| want(&mut target, (id, 0), &[0, 1], 1));
-            target.refresh(&config());
-            let before = target.render(&config(), &VlanSet::EMPTY);
+            target.refresh(&config(), &blocks);
+            let before = target.render(&config(), &blocks, &VlanSet::EMPTY);
             want(&mut target, (there + 1, 0), &[1, 2], 2);
-            let after = target.render(&config(), &VlanSet::EMPTY);
+            let after = target.render(&config(), &blocks, &VlanSet::EMPTY);
             assert_eq!(own_blocks(&after, &before), 1, "of {there}");
             let (new, old) = after.tree().difference(before.tree());
             assert!(new.len() <= 3 && old.len() <= 3, "root, group and block: {new:?} for {old:?}");
             // A state that leaves a change out shares all other blocks.
-            target.refresh(&config());
+            target.refresh(&config(), &blocks);
             let without: VlanSet = [vid(there + 1)].into_iter().collect();
-            let partial = target.render(&config(), &without);
-            assert!(own_blocks(&partial, &target.render(&config(), &VlanSet::EMPTY)) <= 1);
+            let partial = target.render(&config(), &blocks, &without);
+            assert!(own_blocks(&partial, &target.render(&config(), &blocks, &VlanSet::EMPTY)) <= 1);
             assert_eq!(partial.tree(), before.tree(), "nothing of the VLAN was confirmed");
         }
     }
 
     #[test]
     fn state_without_a_change_is_shared() {
-        let mut target = target();
+        let (mut target, blocks) = (target(), SharedBlocks::default());
         want(&mut target, (100, 0), &[0], 1);
-        target.refresh(&config());
-        let before = target.render(&config(), &VlanSet::EMPTY);
+        target.refresh(&config(), &blocks);
+        let before = target.render(&config(), &blocks, &VlanSet::EMPTY);
         want(&mut target, (100, 0), &[1], 2);
         want(&mut target, (100, 0), &[0], 2);
         for _ in 0..2 {
-            target.refresh(&config());
-            assert!(Arc::ptr_eq(target.render(&config(), &VlanSet::EMPTY).desired(), before.desired()));
+            target.refresh(&config(), &blocks);
+            assert!(Arc::ptr_eq(
+                target.render(&config(), &blocks, &VlanSet::EMPTY).desired(),
+                before.desired()
+            ));
         }
+    }
+
+    #[test]
+    fn switches_with_the_same_vlans_share_their_blocks() {
+        let blocks = SharedBlocks::default();
+        let states = [[0], [1]].map(|ports| {
+            let mut target = target();
+            (1..=100).for_each(|id| want(&mut target, (id, 0), &ports, 1));
+            target.refresh(&config(), &blocks);
+            target.render(&config(), &blocks, &VlanSet::EMPTY)
+        });
+        assert_ne!(states[0].tree(), states[1].tree(), "the ports differ");
+        assert_eq!(own_blocks(&states[0], &states[1]), 0);
     }
 
     proptest! {
@@ -254,19 +297,19 @@ mod tests {
                 1..30,
             ),
         ) {
-            let mut target = target();
+            let (mut target, blocks) = (target(), SharedBlocks::default());
             for (count, (id, network, ports, without, [refresh, confirm, audit])) in (1u64..).zip(steps) {
                 want(&mut target, (id, network), &ports.into_iter().collect::<Vec<_>>(), count);
                 if audit {
                     target.set_audit_interval(std::num::NonZeroU32::new(u32::from(id)));
                 }
                 if refresh {
-                    target.refresh(&config());
+                    target.refresh(&config(), &blocks);
                 }
                 let without: VlanSet = without.into_iter().map(vid).collect();
-                let state = target.render(&config(), &without);
+                let state = target.render(&config(), &blocks, &without);
                 let all = without.union(&target.wanted.keys().copied().collect());
-                let at_once = target.compose(&config(), None, &all, &without);
+                let at_once = target.compose(&config(), &SharedBlocks::default(), None, &all, &without);
                 prop_assert_eq!(state.fabric(), Some(&at_once));
                 prop_assert_eq!(&**state.tree(), &Tree::of(&at_once));
                 if confirm {

@@ -2,6 +2,9 @@ use eno_schemas::{Device, FabricDesired, FabricPort, FabricVlan, VlanSet};
 
 use super::*;
 
+mod histories;
+mod stream;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn place() -> Place {
@@ -45,19 +48,25 @@ impl Stored {
         self.ledger.on_event(event, now);
     }
 
-    fn store(&mut self, parts: &[PartHash], now: Duration) {
-        let stored = parts.iter().map(|part| {
+    /// The sequences at which parts are stored.
+    fn store(&mut self, parts: &[PartHash]) -> Vec<(PartHash, u64)> {
+        let mut at_next = |part: &PartHash| {
             self.last += 1;
             (*part, self.last)
-        });
-        let stored = stored.collect();
-        self.event(PartsEvent::Stored(place(), stored), now);
+        };
+        parts.iter().map(&mut at_next).collect()
+    }
+
+    /// Parts that were published before a head are stored.
+    fn acknowledge(&mut self, parts: &[PartHash], now: Duration) {
+        let stored = self.store(parts);
+        self.event(PartsEvent::Published(place(), stored), now);
     }
 
     /// Publishes a head with its parts. Returns the parts that were not stored before.
     fn publish(&mut self, state: &SwitchState, now: Duration) -> Vec<PartHash> {
         let missing = self.ledger.publish(&place(), state, now);
-        self.store(&missing, now);
+        self.acknowledge(&missing, now);
         self.event(PartsEvent::CommandStored(place(), Some(state.root())), now);
         sorted(missing)
     }
@@ -73,8 +82,8 @@ impl Stored {
     fn resent(&mut self, now: Duration) -> Vec<PartHash> {
         let resends = self.ledger.resends(now);
         for Resend { place, parts, .. } in &resends {
-            self.store(parts, now);
-            self.event(PartsEvent::Resent(place.clone(), true), now);
+            let stored = self.store(parts);
+            self.event(PartsEvent::Resent(place.clone(), stored, true), now);
         }
         sorted(resends.into_iter().flat_map(|resend| resend.parts).collect())
     }
@@ -93,7 +102,7 @@ fn change_publishes_what_it_changes_and_the_rest_is_purged_after_the_grace_time(
     assert_eq!(changed.len(), 3, "a block, its group and the root");
     let due = 2 * SECOND + PART_GRACE;
     assert_eq!(stored.ledger.next(), Some(due));
-    assert_eq!(stored.purged(due - SECOND), []);
+    assert_eq!(stored.purged(SECOND + PART_GRACE), [], "a second before");
     assert_eq!(stored.purged(due), only_in(&few, &more));
     assert_eq!(stored.ledger.next(), None);
 }
@@ -121,7 +130,7 @@ fn part_that_is_being_purged_is_published_again_and_the_new_copy_stays() {
     assert_eq!(stored.publish(&a, now), only_in(&a, &b), "under new sequences");
     // The echo of the first copy comes late.
     let (part, sequence) = (purges[0].part, purges[0].sequence);
-    stored.event(PartsEvent::Stored(place(), vec![(part, sequence)]), now);
+    stored.event(PartsEvent::Stored(place(), part, sequence), now);
     for purge in purges {
         stored.event(PartsEvent::Purged(purge, true), now);
     }
@@ -160,7 +169,7 @@ fn head_whose_acknowledgement_is_lost_keeps_its_parts() {
     let (a, b, c) = (state("100"), state("200"), state("300"));
     stored.publish(&a, SECOND);
     let missing = stored.ledger.publish(&place(), &b, SECOND);
-    stored.store(&missing, SECOND);
+    stored.acknowledge(&missing, SECOND);
     stored.event(PartsEvent::CommandNotStored(place()), SECOND);
     assert_eq!(stored.purged(10 * PART_GRACE), [], "either head may be stored");
     stored.publish(&c, 10 * PART_GRACE);
@@ -171,7 +180,7 @@ fn head_whose_acknowledgement_is_lost_keeps_its_parts() {
     for vid in 400..500 {
         let state = state(&vid.to_string());
         let missing = stored.ledger.publish(&place(), &state, 12 * PART_GRACE);
-        stored.store(&missing, 12 * PART_GRACE);
+        stored.acknowledge(&missing, 12 * PART_GRACE);
         stored.event(PartsEvent::CommandNotStored(place()), 12 * PART_GRACE);
     }
     assert!(stored.ledger.places[&place()].pending.len() <= MAX_PENDING);
@@ -208,12 +217,23 @@ fn lost_parts_are_published_again() {
     // What was stored after a reading had begun may lack in it.
     stored.event(PartsEvent::ReadingBegins, SECOND);
     let missing = stored.ledger.publish(&place(), &state("100,2000-2016"), SECOND);
-    stored.store(&missing, SECOND);
+    stored.acknowledge(&missing, SECOND);
     let before = all.iter().map(|part| (*part, 1)).collect();
     stored.event(PartsEvent::Read(BTreeMap::from([(place(), before)])), SECOND);
     let root = state("100,2000-2016").root();
     stored.event(PartsEvent::CommandStored(place(), Some(root)), SECOND);
     assert_eq!(stored.resent(SECOND), []);
+
+    // What NATS acknowledged before a reading may be lost since.
+    let missing = stored.ledger.publish(&place(), &state("100"), SECOND);
+    stored.event(PartsEvent::ReadingBegins, SECOND);
+    stored.acknowledge(&missing, SECOND);
+    stored.event(PartsEvent::CommandStored(place(), Some(state("100").root())), SECOND);
+    assert_eq!(stored.resent(SECOND), [], "the reading tells");
+    let all = state("100");
+    let read = all.tree.parts().filter(|part| !missing.contains(part)).map(|part| (part, 1)).collect();
+    stored.event(PartsEvent::Read(BTreeMap::from([(place(), read)])), SECOND);
+    assert_eq!(stored.resent(SECOND), sorted(missing));
 }
 
 #[test]
@@ -232,7 +252,7 @@ fn lacking_parts_are_published_again_and_only_those_of_the_last_head() {
     // It says so again before they are stored.
     stored.ledger.lacking(&place(), b.root(), &lacking, SECOND);
     assert!(stored.ledger.resends(SECOND).is_empty());
-    stored.event(PartsEvent::Resent(place(), false), SECOND);
+    stored.event(PartsEvent::Resent(place(), Vec::new(), false), SECOND);
     assert!(stored.ledger.resends(SECOND).is_empty(), "the failure delays the next attempt");
     assert_eq!(stored.resent(SECOND + RETRY_DELAY), [b.root()]);
 }
@@ -258,7 +278,7 @@ fn parts_of_nobody_are_purged() {
     stored.ledger.restore_head(place(), a.clone());
     stored.event(PartsEvent::Read(found.into()), SECOND);
     // A late part of a former leader.
-    stored.event(PartsEvent::Stored(place(), vec![(PartHash::of(b"late"), 9)]), SECOND);
+    stored.event(PartsEvent::Stored(place(), PartHash::of(b"late"), 9), SECOND);
     let purges = stored.ledger.purges(SECOND + PART_GRACE);
     let purge = |place, part, sequence| Purge { place, part, sequence };
     let expected = [purge(other, a.root(), 7), purge(place(), PartHash::of(b"late"), 9)];
