@@ -33,7 +33,7 @@ struct Waiting {
     since: Instant,
     /// What the last attempt to assemble it lacked, without what came since.
     lacking: BTreeSet<PartHash>,
-    /// The lacking parts have been read alone, which is done once.
+    /// These parts have been read alone, which is done once.
     were_read: bool,
     /// When the lacking parts are reported next, from the beginning of the waiting.
     report_after: Duration,
@@ -217,6 +217,8 @@ impl Assembler {
             }
             Err(Incomplete::Lacking(parts)) => {
                 waiting.lacking = parts.into_iter().collect();
+                // A part that came names them.
+                waiting.were_read = false;
                 Step::None
             }
             Err(Incomplete::Invalid(reason)) => self.refuse(name, reason),

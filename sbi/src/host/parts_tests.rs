@@ -143,6 +143,22 @@ fn lacking_parts_are_read_and_then_reported() {
     assert_eq!(assembler.wake(), None);
 }
 
+/// A driver that starts anew, or that a target came back to, follows the tree from its root at once.
+#[test]
+fn parts_that_a_part_names_are_read_alone_as_well() {
+    let (one, now) = (Switch::new(1, [5]), Instant::now());
+    let mut assembler = Assembler::default();
+    assembler.replay_caught_up();
+    assembler.head(one.head(), Duration::ZERO, now);
+    let mut steps = Vec::new();
+    while let Some(Due::Read(_, parts)) = assembler.due(now + SECOND) {
+        for (hash, payload) in one.parts.iter().filter(|(hash, _)| parts.contains(hash)) {
+            steps.push(assembler.part("t", *hash, payload, now + SECOND).unwrap());
+        }
+    }
+    assert_eq!((steps.len(), steps.pop()), (one.parts.len(), Some(one.complete(SECOND))));
+}
+
 #[test]
 fn payload_that_is_not_the_part_changes_nothing() {
     let (one, now) = (Switch::new(1, [5]), Instant::now());

@@ -48,7 +48,7 @@ fn working_sandbox_passes_the_checks_of_what_it_has() {
             ("operator-policies", ""),
             ("leader", "leads"),
             ("nats-login", "version"),
-            ("streams", "8 streams on 1 server"),
+            ("streams", "9 streams on 1 server"),
             ("stream-space", ""),
             ("drivers", "driver nad"),
             ("drivers", "driver netconf"),
