@@ -17,9 +17,9 @@ pub struct ForgetError {
     source: async_nats::Error,
 }
 
-/// Purges a target's command and its parts, notifies the drivers, and purges its report. All is done again if the connection breaks
-/// meanwhile, since a notification in flight is lost with it: no server stores it. A driver that loses its own
-/// connection finds the command gone at the next one.
+/// Purges a target's command and its parts, notifies the drivers, and purges its report. All is done again if the
+/// connection breaks meanwhile, since a notification in flight is lost with it: no server stores it. A driver that loses
+/// its own connection finds the command gone at the next one.
 pub async fn forget_target(connection: &Connection, driver: &str, target: &str) -> Result<(), ForgetError> {
     let count = || connection.client.statistics().connects.load(Ordering::Relaxed);
     let mut connects = connection.connects();
