@@ -370,8 +370,8 @@ pub fn applied<'a>(done: &'a PodsApplied, uid: &str, id: &str) -> &'a AppliedLin
 pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
     use std::net::UdpSocket;
     use std::time::Duration;
-    let target = format!("{address}:4711");
-    let listen = target.clone();
+    // A port of its own: a process that is just being started may still hold the socket of an earlier call.
+    let listen = format!("{address}:0");
     // An IPv6 address can't be bound before the kernel has looked for duplicates.
     let bind = move || {
         let bound = (0..100).find_map(|attempt| match UdpSocket::bind(&listen) {
@@ -384,12 +384,13 @@ pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
         bound.expect("an attempt").unwrap()
     };
     let socket = to.run(bind).await.unwrap();
+    let target = socket.local_addr().unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let any = if address.contains('[') { "[::]:0" } else { "0.0.0.0:0" };
     let sender = from.run(move || UdpSocket::bind(any).unwrap()).await.unwrap();
     // A port may need a moment to forward.
     for _ in 0..20 {
-        if sender.send_to(b"eno", &target).is_err() {
+        if sender.send_to(b"eno", target).is_err() {
             tokio::task::yield_now().await;
         }
         if socket.recv(&mut [0; 8]).is_ok() {
