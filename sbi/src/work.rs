@@ -128,6 +128,14 @@ impl Work {
         self.phase.subscribe()
     }
 
+    /// The generation worked on: that of the command that decided it, once one has.
+    pub fn generation(&self) -> Generation {
+        match &*self.phase.borrow() {
+            Phase::Settled(Some(decided)) => decided.generation.clone(),
+            _ => self.command.generation.clone(),
+        }
+    }
+
     /// Sets the report that was last published for the target.
     #[must_use]
     pub fn with_reported(mut self, report: Option<Report>) -> Self {

@@ -286,7 +286,7 @@ impl FabricDevices for Switches {
                     if reconciled.outcome == Outcome::Applied {
                         let items = drift::items(&reconciled.rejected, &reconciled.notes);
                         device.verified = Some(Verified {
-                            generation: generation.clone(),
+                            generation: work.generation(),
                             content,
                             wanted: Wanted::of(desired),
                             deviations: KnownDeviations::of(items),
