@@ -1,6 +1,7 @@
 //! Reboot, backup, restore and replacement of a switch, and the persistence of its configuration.
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use russh::keys::ssh_key::{self, LineEnding};
 use russh::keys::{Algorithm, PrivateKey};
@@ -87,20 +88,24 @@ impl Switch {
         self.new_host_key.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Persists changes until the shutdown, at most once per pause. Does nothing without a directory.
+    /// Persists changes until the shutdown, with a pause after each time. Does nothing without a directory.
     pub async fn run_persistence(self: Arc<Self>) {
-        const SAVE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+        const MIN_PAUSE: Duration = Duration::from_millis(100);
+        /// The pause is this many times as long as the saving: a large configuration costs as little as a small one.
+        const PAUSE_FACTOR: u32 = 100;
         while self.directory.is_some() {
             let stopped = tokio::select! {
                 () = self.save_requested.notified() => false,
                 () = self.shutdown.cancelled() => true,
             };
+            let started = Instant::now();
             self.save();
+            let pause = MIN_PAUSE.max(started.elapsed() * PAUSE_FACTOR);
             if stopped {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(SAVE_INTERVAL) => {}
+                () = tokio::time::sleep(pause) => {}
                 () = self.shutdown.cancelled() => {}
             }
         }
