@@ -12,42 +12,79 @@ use crate::fabric::topology::Indices;
 /// Maximum of issued states that are remembered. More are never in flight at once.
 const MAX_ISSUED: usize = 8;
 
-/// The networks that want a VLAN, each with the indices of its ports, sorted by key. Nearly always there is one, and
-/// a large fabric has hundreds of thousands of these.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owners(Box<[(Key, Indices)]>);
+/// A value for each of some networks of a VLAN, sorted by key. Nearly always there is one network, and a large fabric has
+/// hundreds of thousands of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByNetwork<T>(Box<[(Key, T)]>);
 
-impl Owners {
+/// The networks that want a VLAN, each with the indices of its ports.
+pub type Owners = ByNetwork<Indices>;
+
+impl<T> Default for ByNetwork<T> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}
+
+impl<T> ByNetwork<T> {
     fn find(&self, network: &Key) -> Result<usize, usize> {
         self.0.binary_search_by(|(key, _)| key.cmp(network))
     }
 
-    /// The ports of a network.
-    pub fn get(&self, network: &Key) -> Option<&Indices> {
+    /// The value of a network.
+    pub fn get(&self, network: &Key) -> Option<&T> {
         self.find(network).ok().map(|index| &self.0[index].1)
     }
 
-    /// Sets the ports of a network; returns its former ones.
-    pub fn insert(&mut self, network: &Key, ports: Indices) -> Option<Indices> {
+    fn get_mut(&mut self, network: &Key) -> Option<&mut T> {
+        self.find(network).ok().map(|index| &mut self.0[index].1)
+    }
+
+    /// The value of a network, which is added when there is none.
+    fn entry(&mut self, network: &Key) -> &mut T
+    where
+        T: Default,
+    {
+        let index = self.find(network).unwrap_or_else(|index| {
+            self.add(index, network, T::default());
+            index
+        });
+        &mut self.0[index].1
+    }
+
+    /// Sets the value of a network; returns its former one.
+    pub fn insert(&mut self, network: &Key, value: T) -> Option<T> {
         match self.find(network) {
-            Ok(index) => Some(std::mem::replace(&mut self.0[index].1, ports)),
+            Ok(index) => Some(std::mem::replace(&mut self.0[index].1, value)),
             Err(index) => {
-                let mut all = std::mem::take(&mut self.0).into_vec();
-                all.reserve_exact(1);
-                all.insert(index, (network.clone(), ports));
-                self.0 = all.into();
+                self.add(index, network, value);
                 None
             }
         }
     }
 
-    /// Removes a network; returns its ports.
-    pub fn remove(&mut self, network: &Key) -> Option<Indices> {
+    fn add(&mut self, index: usize, network: &Key, value: T) {
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        all.reserve_exact(1);
+        all.insert(index, (network.clone(), value));
+        self.0 = all.into();
+    }
+
+    /// Removes a network; returns its value.
+    pub fn remove(&mut self, network: &Key) -> Option<T> {
         let index = self.find(network).ok()?;
         let mut all = std::mem::take(&mut self.0).into_vec();
-        let (_, ports) = all.remove(index);
+        let (_, value) = all.remove(index);
         self.0 = all.into();
-        Some(ports)
+        Some(value)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Key, &T)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|(_, value)| value)
     }
 
     /// The networks.
@@ -55,25 +92,27 @@ impl Owners {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The ports of each network.
-    pub fn ports(&self) -> impl Iterator<Item = &Indices> {
-        self.0.iter().map(|(_, ports)| ports)
+    /// The value of each network.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, value)| value)
     }
 
-    /// All indices, of each network in turn.
-    pub fn indices(&self) -> impl Iterator<Item = u16> {
-        self.ports().flat_map(|ports| ports.iter().copied())
-    }
-
-    /// True when no network wants the VLAN.
+    /// True when there is no network.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl IntoIterator for Owners {
-    type Item = (Key, Indices);
-    type IntoIter = std::vec::IntoIter<(Key, Indices)>;
+impl Owners {
+    /// All indices, of each network in turn.
+    pub fn indices(&self) -> impl Iterator<Item = u16> {
+        self.values().flat_map(|ports| ports.iter().copied())
+    }
+}
+
+impl<T> IntoIterator for ByNetwork<T> {
+    type Item = (Key, T);
+    type IntoIter = std::vec::IntoIter<(Key, T)>;
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_vec().into_iter()
     }
@@ -101,7 +140,7 @@ pub struct Changes {
     /// The hashes of the last issued states, with what each contains.
     issued: VecDeque<(String, Extent)>,
     /// By VLAN: the networks with a change that is not confirmed yet.
-    open_by_vlan: BTreeMap<VlanId, BTreeMap<Key, History>>,
+    open_by_vlan: BTreeMap<VlanId, ByNetwork<History>>,
     /// By network: the VLANs with such a change.
     open_by_network: HashMap<Key, BTreeSet<VlanId>>,
     /// The VLANs whose wanted placement differs, or may differ, from the confirmed one.
@@ -122,6 +161,8 @@ impl Changes {
         let history = self.history(vid, network);
         // Without an issued state in between, no switch has seen the intermediate placement.
         if history.last().is_none_or(|(until, _)| *until < count) {
+            // Most have one.
+            history.reserve_exact(1);
             history.push((count, before));
         }
     }
@@ -129,7 +170,7 @@ impl Changes {
     /// The history of a network for this VLAN, created when there is none.
     fn history(&mut self, vid: VlanId, network: &Key) -> &mut History {
         self.open_by_network.entry(network.clone()).or_default().insert(vid);
-        self.open_by_vlan.entry(vid).or_default().entry(network.clone()).or_default()
+        self.open_by_vlan.entry(vid).or_default().entry(network)
     }
 
     /// Sets the VLANs whose placement is unknown: a former leader may have commanded them elsewhere. They count as
@@ -143,9 +184,10 @@ impl Changes {
 
     /// Recomputes whether `vid` is in [`Self::moved`].
     pub fn update_moved(&mut self, vid: VlanId, wanted: Option<&Owners>) {
-        let moved = self.open_by_vlan.get(&vid).into_iter().flatten().any(|(network, history)| {
-            history.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
-        });
+        let moved =
+            self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::iter).any(|(network, history)| {
+                history.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
+            });
         if moved || self.unverified.contains(vid) {
             self.moved.insert(vid);
         } else {
@@ -196,7 +238,7 @@ impl Changes {
                 open.insert(*vid);
                 return true;
             }
-            for (network, history) in networks.iter_mut() {
+            for (network, history) in &mut networks.0 {
                 let later = history.iter().find(|(until, _)| *until > extent.count);
                 let then = later.map_or_else(|| ports_of(wanted.get(vid), network), |(_, ports)| ports);
                 if history.first().is_some_and(|(_, confirmed)| confirmed != then) {
@@ -206,7 +248,7 @@ impl Changes {
             }
             let done = networks.values().all(Vec::is_empty);
             if done {
-                for network in std::mem::take(networks).into_keys() {
+                for (network, _) in std::mem::take(networks) {
                     if let Entry::Occupied(mut open) = self.open_by_network.entry(network.clone()) {
                         open.get_mut().remove(vid);
                         if open.get().is_empty() {
@@ -233,7 +275,7 @@ impl Changes {
         let history = self.history(vid, network);
         match history.first_mut() {
             Some((_, confirmed)) => *confirmed = ports,
-            None => history.push((count, ports)),
+            None => *history = vec![(count, ports)],
         }
     }
 
@@ -243,7 +285,7 @@ impl Changes {
         for (vid, networks) in &mut self.open_by_vlan {
             let had = |history: &History| history.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
             let known = networks.values().any(had);
-            for (network, history) in networks {
+            for (network, history) in &mut networks.0 {
                 let its = if known { had(history) } else { !ports_of(wanted.get(vid), network).is_empty() };
                 if let Some((_, confirmed)) = history.first_mut().filter(|_| its) {
                     *confirmed = on(*vid);
@@ -271,7 +313,7 @@ impl Changes {
 
     /// Port indices changed: `new` maps an old index to the new one, or to `None` when the port is gone.
     pub fn remap_ports(&mut self, new: impl Fn(u16) -> Option<u16>) {
-        for (_, ports) in self.open_by_vlan.values_mut().flat_map(BTreeMap::values_mut).flatten() {
+        for (_, ports) in self.open_by_vlan.values_mut().flat_map(ByNetwork::values_mut).flatten() {
             let moved: BTreeSet<u16> = ports.iter().filter_map(|port| new(*port)).collect();
             *ports = moved.into_iter().collect();
         }
@@ -294,7 +336,7 @@ impl Changes {
 
     /// The networks with a change of this VLAN that is not confirmed yet.
     pub fn open_networks(&self, vid: VlanId) -> impl Iterator<Item = &Key> {
-        self.open_by_vlan.get(&vid).into_iter().flat_map(BTreeMap::keys)
+        self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::networks)
     }
 
     /// The VLANs with changes that are not confirmed yet.
@@ -312,7 +354,7 @@ impl Changes {
     /// The networks that were last confirmed to have the VLAN, each with its ports.
     pub fn confirmed_owners(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
         let mut owners = wanted.cloned().unwrap_or_default();
-        for (network, history) in self.open_by_vlan.get(&vid).into_iter().flatten() {
+        for (network, history) in self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::iter) {
             match history.first().filter(|(_, confirmed)| !confirmed.is_empty()) {
                 Some((_, confirmed)) => drop(owners.insert(network, confirmed.clone())),
                 None => drop(owners.remove(network)),
@@ -331,15 +373,14 @@ impl Changes {
     ) -> impl Iterator<Item = (&Key, BTreeSet<u16>, bool)> {
         let included = !extent.without.contains(vid);
         let count = extent.count;
-        self.open_by_vlan.get(&vid).into_iter().filter(move |_| included).flatten().filter_map(
-            move |(network, history)| {
-                let (_, confirmed) = history.first()?;
-                let later = history.iter().find(|(until, _)| *until > count);
-                let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
-                let ports = confirmed.iter().chain(&**then).copied().collect();
-                (confirmed != then).then_some((network, ports, later.is_some()))
-            },
-        )
+        let open = self.open_by_vlan.get(&vid).into_iter().filter(move |_| included);
+        open.flat_map(ByNetwork::iter).filter_map(move |(network, history)| {
+            let (_, confirmed) = history.first()?;
+            let later = history.iter().find(|(until, _)| *until > count);
+            let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
+            let ports = confirmed.iter().chain(&**then).copied().collect();
+            (confirmed != then).then_some((network, ports, later.is_some()))
+        })
     }
 }
 

@@ -175,7 +175,7 @@ impl DeviceTarget {
         let mut alike: Vec<(&Indices, VlanSet)> = Vec::new();
         let mut last = 0;
         for (vid, owners) in placed {
-            for indices in owners.ports() {
+            for indices in owners.values() {
                 let is_last = |(same, _): &(&Indices, VlanSet)| same.as_ptr() == indices.as_ptr();
                 if !alike.get(last).is_some_and(is_last) {
                     last = *places.entry(indices.as_ptr()).or_insert(alike.len());
