@@ -13,7 +13,8 @@ impl System {
     /// Runs `eno` with these arguments and this standard input, configured for the sandbox's cluster and NATS.
     pub async fn eno(&self, arguments: &[&str], input: &str) -> Output {
         let info = self.sandbox.info();
-        let program = eno::programs::eno().expect("the program: cargo build --workspace --bins");
+        let built = || eno::programs::eno().expect("the program: cargo build --workspace --bins");
+        let program = self.program.get().cloned().unwrap_or_else(built);
         let mut command = Command::new(program);
         command.args(arguments).env("KUBECONFIG", &info.kubeconfig);
         match &info.contexts {
@@ -32,6 +33,11 @@ impl System {
         stdin.write_all(input.as_bytes()).await.expect("the program reads");
         drop(stdin);
         child.wait_with_output().await.expect("the program ends")
+    }
+
+    /// Has [`Self::eno`] run this program, such as that of the image under test.
+    pub fn use_program(&self, program: PathBuf) {
+        self.program.set(program).expect("one program");
     }
 
     /// A file with the administrator's kubeconfig as another user, with a namespace.

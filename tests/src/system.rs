@@ -1,6 +1,7 @@
 //! Sandboxes for tests, shared or exclusive.
 
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct System {
     /// A client for the switches' control API.
     pub http: reqwest::Client,
     pub(crate) client: Client,
+    /// The `eno` program; unset: that built with the tests.
+    pub(crate) program: OnceLock<PathBuf>,
     in_use: RwLock<()>,
     dir: Option<TempDir>,
 }
@@ -53,6 +56,7 @@ impl System {
             client: sandbox.client(),
             sandbox,
             http: reqwest::Client::new(),
+            program: OnceLock::new(),
             in_use: RwLock::default(),
             dir: Some(dir),
         }

@@ -90,9 +90,9 @@ impl Switch {
 
     /// Persists changes until the shutdown, with a pause after each time. Does nothing without a directory.
     pub async fn run_persistence(self: Arc<Self>) {
-        const MIN_PAUSE: Duration = Duration::from_millis(100);
+        const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
         /// The pause is this many times as long as the saving: a large configuration costs as little as a small one.
-        const PAUSE_FACTOR: u32 = 100;
+        const PAUSE_FACTOR: u32 = 1000;
         while self.directory.is_some() {
             let stopped = tokio::select! {
                 () = self.save_requested.notified() => false,
@@ -100,7 +100,7 @@ impl Switch {
             };
             let started = Instant::now();
             self.save();
-            let pause = MIN_PAUSE.max(started.elapsed() * PAUSE_FACTOR);
+            let pause = (started.elapsed() * PAUSE_FACTOR).clamp(PAUSES[0], PAUSES[1]);
             if stopped {
                 return;
             }

@@ -64,9 +64,8 @@ impl Engine {
             self.schedule.restore_command(target, hash);
         }
         for (name, command) in &switches {
-            match self.fabric.restore_command(&self.store, name, command) {
-                Some(here) => had.extend(here),
-                None => self.work.forget.push(Target::Fabric(name.clone())),
+            if !self.fabric.restore_command(&self.store, name, command, &mut had) {
+                self.work.forget.push(Target::Fabric(name.clone()));
             }
         }
         for (target, desired, _) in others {

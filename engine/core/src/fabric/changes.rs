@@ -1,7 +1,6 @@
 //! The changes of one switch since its last confirmed state, and where each network was confirmed before.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::LazyLock;
 
 use eno_schemas::{VlanId, VlanSet};
@@ -141,8 +140,8 @@ pub struct Changes {
     issued: VecDeque<(String, Extent)>,
     /// By VLAN: the networks with a change that is not confirmed yet.
     open_by_vlan: BTreeMap<VlanId, ByNetwork<History>>,
-    /// By network: the VLANs with such a change.
-    open_by_network: HashMap<Key, BTreeSet<VlanId>>,
+    /// The networks and VLANs with such a change.
+    open_by_network: BTreeSet<(Key, VlanId)>,
     /// The VLANs whose wanted placement differs, or may differ, from the confirmed one.
     moved: VlanSet,
     /// The VLANs that may not be where a former leader last commanded them.
@@ -169,7 +168,7 @@ impl Changes {
 
     /// The history of a network for this VLAN, created when there is none.
     fn history(&mut self, vid: VlanId, network: &Key) -> &mut History {
-        self.open_by_network.entry(network.clone()).or_default().insert(vid);
+        self.open_by_network.insert((network.clone(), vid));
         self.open_by_vlan.entry(vid).or_default().entry(network)
     }
 
@@ -249,12 +248,9 @@ impl Changes {
             let done = networks.values().all(Vec::is_empty);
             if done {
                 for (network, _) in std::mem::take(networks) {
-                    if let Entry::Occupied(mut open) = self.open_by_network.entry(network.clone()) {
-                        open.get_mut().remove(vid);
-                        if open.get().is_empty() {
-                            open.remove();
-                        }
-                    }
+                    let open = (network, *vid);
+                    self.open_by_network.remove(&open);
+                    let (network, _) = open;
                     settled.insert(network);
                 }
             } else {
@@ -288,7 +284,11 @@ impl Changes {
             for (network, history) in &mut networks.0 {
                 let its = if known { had(history) } else { !ports_of(wanted.get(vid), network).is_empty() };
                 if let Some((_, confirmed)) = history.first_mut().filter(|_| its) {
-                    *confirmed = on(*vid);
+                    let observed = on(*vid);
+                    // An equal list is shared already.
+                    if *confirmed != observed {
+                        *confirmed = observed;
+                    }
                 }
             }
         }
@@ -326,12 +326,13 @@ impl Changes {
 
     /// True when a change of the network is not confirmed yet.
     pub fn has_open(&self, network: &Key) -> bool {
-        self.open_by_network.contains_key(network)
+        self.open_vlans_of(network).next().is_some()
     }
 
     /// The VLANs with which the network has a change that is not confirmed yet.
     pub fn open_vlans_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
-        self.open_by_network.get(network).into_iter().flatten().copied()
+        let all = (network.clone(), VlanId::MIN)..=(network.clone(), VlanId::MAX);
+        self.open_by_network.range(all).map(|(_, vid)| *vid)
     }
 
     /// The networks with a change of this VLAN that is not confirmed yet.

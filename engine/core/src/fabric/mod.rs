@@ -122,21 +122,22 @@ impl Fabric {
         true
     }
 
-    /// Restores the command of a former leader for a switch, with its hash. Returns the networks in it with their VLANs. `None`: the
-    /// switch does not exist any more.
+    /// Restores the command of a former leader for a switch, with its hash. Adds the networks in it with their VLANs to
+    /// `had`. Returns false when the switch does not exist any more.
     pub fn restore_command(
         &mut self,
         store: &Store,
         name: &Name,
         (former, hash): &(FabricDesired, String),
-    ) -> Option<BTreeSet<(Key, VlanId)>> {
-        let had = self.devices.get_mut(name)?.restore_command(former, hash);
-        for (network, _) in &had {
-            if self.placements.planned(network).is_none_or(|(_, ports)| !ports.contains_key(name)) {
-                self.note_left(store, network, name);
+        had: &mut BTreeSet<(Key, VlanId)>,
+    ) -> bool {
+        let Some(device) = self.devices.get_mut(name) else { return false };
+        for network in device.restore_command(former, hash, had) {
+            if self.placements.planned(&network).is_none_or(|(_, ports)| !ports.contains_key(name)) {
+                self.note_left(store, &network, name);
             }
         }
-        Some(had)
+        true
     }
 
     /// An object is gone.

@@ -27,6 +27,18 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Unpacks the archive of an image. Returns its root directory.
+fn unpack(images: &Path, dir: &Path, name: &str) -> PathBuf {
+    let archive = format!("oci-archive:{}", images.join(format!("{name}.tar")).display());
+    // umoci takes layouts only, and the archive has the same image as the layout.
+    let layout = dir.join(name);
+    output("skopeo", &["copy", "--quiet", &archive, &format!("oci:{}:copied", layout.display())]);
+    let bundle = dir.join(format!("{name}-bundle"));
+    let image = format!("{}:copied", layout.display());
+    output("umoci", &["unpack", "--rootless", "--image", &image, &bundle.to_string_lossy()]);
+    bundle.join("rootfs")
+}
+
 #[test]
 fn skopeo_and_umoci_read_the_images_of_the_release() {
     let (images, dir) = (images(), tempfile::tempdir().expect("a directory"));
@@ -36,17 +48,10 @@ fn skopeo_and_umoci_read_the_images_of_the_release() {
         let revision = inspected["Labels"]["org.opencontainers.image.revision"].as_str().unwrap_or_default();
         assert_eq!(revision.chars().take_while(char::is_ascii_hexdigit).count(), 40, "{inspected}");
 
-        // umoci takes layouts only, and the archive has the same image as the layout.
-        let layout = dir.path().join(name);
-        let copied = format!("oci:{}:copied", layout.display());
-        output("skopeo", &["copy", "--quiet", &archive, &copied]);
         let beside = output("skopeo", &["inspect", &format!("oci:{}", images.join(name).display())]);
         let beside: Value = serde_json::from_str(&beside).expect("JSON");
         assert_eq!(beside["Digest"], inspected["Digest"]);
-        let bundle = dir.path().join(format!("{name}-bundle"));
-        let image = format!("{}:copied", layout.display());
-        output("umoci", &["unpack", "--rootless", "--image", &image, &bundle.to_string_lossy()]);
-        let program = bundle.join("rootfs").join(program);
+        let program = unpack(&images, dir.path(), name).join(program);
         let version = output(&program.to_string_lossy(), &["--version"]);
         assert!(name != "eno" || version.contains(revision), "{version} of {revision}");
     }
@@ -55,9 +60,16 @@ fn skopeo_and_umoci_read_the_images_of_the_release() {
 #[test]
 #[ignore = "needs root: real nodes"]
 fn operator_of_the_release_images_connects_pods() {
-    let images = OperatorImages::Layouts(images());
+    let (directory, dir) = (images(), tempfile::tempdir().expect("a directory"));
+    let [(name, program), _] = IMAGES;
+    // The version of `eno` has to be that of the image's drivers.
+    let program = unpack(&directory, dir.path(), name).join(program);
+    let images = OperatorImages::Layouts(directory);
     with_own_sandbox(
         |options| in_cluster(options, 2, InCluster { images, ..InCluster::default() }),
-        async |system| main_path(system, 11).await,
+        async |system| {
+            system.use_program(program);
+            main_path(system, 11).await;
+        },
     );
 }

@@ -47,10 +47,16 @@ impl Observed {
 }
 
 impl DeviceTarget {
-    /// Restores the last command of a former leader. It counts as confirmed until a report shows otherwise. Returns
-    /// the networks in it with their VLANs.
-    pub fn restore_command(&mut self, former: &FabricDesired, hash: &str) -> BTreeSet<(Key, VlanId)> {
-        let mut had = BTreeSet::new();
+    /// Restores the last command of a former leader. It counts as confirmed until a report shows otherwise. Adds the
+    /// networks in it with their VLANs to `had`, which is that of all switches: they share the keys. Returns the
+    /// networks.
+    pub fn restore_command(
+        &mut self,
+        former: &FabricDesired,
+        hash: &str,
+        had: &mut BTreeSet<(Key, VlanId)>,
+    ) -> BTreeSet<Key> {
+        let mut networks = BTreeSet::new();
         self.restored_command = Some(hash.to_owned());
         self.restored_elsewhere =
             former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
@@ -61,16 +67,23 @@ impl DeviceTarget {
             .zip(&self.ports)
             .filter_map(|(index, port)| Some((index, *before.get(port.name.as_str())?)))
             .collect();
+        // Most VLANs are on the same ports as the one before.
+        let mut ports = Indices::default();
         for FabricVlan { vid, owners } in &former.vlans {
-            let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid));
-            let ports: Indices = carries.map(|(index, _)| *index).collect();
+            let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid)).map(|(index, _)| *index);
+            if !carries.clone().eq(ports.iter().copied()) {
+                ports = carries.collect();
+            }
             for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
+                let own = (network, *vid);
+                let network = had.get(&own).map_or_else(|| own.0.clone(), |(known, _)| known.clone());
                 self.changes.assume_confirmed(*vid, &network, ports.clone());
-                had.insert((network, *vid));
+                had.insert((network.clone(), *vid));
+                networks.insert(network);
             }
         }
         self.changes.set_unverified(former.vlans.vids(), &self.wanted);
-        had
+        networks
     }
 
     /// VLANs of ours on the device that neither the last command nor the desired state names.
