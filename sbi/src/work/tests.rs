@@ -82,6 +82,7 @@ async fn only_the_decision_of_the_own_transaction_counts() {
         waits(&mut holding).await;
         newest.send_replace(LatestCommand::Command(next.clone()));
         assert_eq!(holding.await == HoldOutcome::Confirm, confirmed, "{next:?}");
+        assert_eq!(work.generation().sequence, if settled { 2 } else { 1 }, "{next:?}");
         assert_eq!(*phase.borrow(), Phase::Settled(settled.then_some(next)));
     }
 }
