@@ -11,8 +11,8 @@ use crate::fabric::topology::Indices;
 /// Maximum of issued states that are remembered. More are never in flight at once.
 const MAX_ISSUED: usize = 8;
 
-/// A value for each of some networks of a VLAN, sorted by key. Nearly always there is one network, and a large fabric has
-/// hundreds of thousands of these.
+/// A value for each of some networks of a VLAN, sorted by key. Nearly always there is one network, and a large fabric
+/// has hundreds of thousands of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByNetwork<T>(Box<[(Key, T)]>);
 
