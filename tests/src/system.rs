@@ -23,6 +23,9 @@ use crate::two_nodes;
 /// Maximum wait for one condition on a slow and busy machine.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Warnings of the engine that are shown when a test fails.
+const LAST_WARNINGS: usize = 30;
+
 /// A running sandbox: a leaf–spine of two leaves and two spines. `leaf1` has `node1` and `node2`; `leaf2` has `node3`,
 /// `node4` and the network `dc-gw`. The switch `island` has no links, but `node5` on port `Ethernet1` and the network
 /// `island-gw` on port `Ethernet48`.
@@ -192,8 +195,22 @@ pub fn with_exclusive_sandbox<F: AsyncFnOnce(&System)>(test: F) {
     run_exclusive(shared_system(&SANDBOX_WITHOUT_NODES, |_| ()), test);
 }
 
+/// Shows the engine's last warnings when a test fails: others may still use the sandbox, and a CI keeps no files.
+struct WarningsOfFailure<'a>(&'a System);
+
+impl Drop for WarningsOfFailure<'_> {
+    fn drop(&mut self) {
+        let Some(dir) = self.0.dir.as_ref().filter(|_| std::thread::panicking()) else { return };
+        let log = std::fs::read_to_string(dir.path().join("sandbox/logs/engine.log")).unwrap_or_default();
+        let warnings = log.lines().rev().filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
+        let last: Vec<_> = warnings.take(LAST_WARNINGS).collect();
+        last.iter().rev().for_each(|line| eprintln!("engine: {line}"));
+    }
+}
+
 fn run_shared<F: AsyncFnOnce(&System)>(system: Arc<System>, test: F) {
     runtime().block_on(async {
+        let _warnings = WarningsOfFailure(&system);
         let _guard = system.in_use.read().await;
         test(&system).await;
     });
@@ -202,6 +219,7 @@ fn run_shared<F: AsyncFnOnce(&System)>(system: Arc<System>, test: F) {
 
 fn run_exclusive<F: AsyncFnOnce(&System)>(system: Arc<System>, test: F) {
     runtime().block_on(async {
+        let _warnings = WarningsOfFailure(&system);
         let _guard = system.in_use.write().await;
         test(&system).await;
     });
@@ -216,7 +234,10 @@ pub fn with_new_sandbox<F: AsyncFnOnce(&System)>(test: F) {
 /// Runs a test on a sandbox of its own.
 pub fn with_own_sandbox<F: AsyncFnOnce(&System)>(change: impl FnOnce(&mut SandboxOptions), test: F) {
     let system = Arc::new(runtime().block_on(System::start(change)));
-    runtime().block_on(test(&system));
+    runtime().block_on(async {
+        let _warnings = WarningsOfFailure(&system);
+        test(&system).await;
+    });
     release(system);
 }
 
