@@ -82,6 +82,12 @@ impl System {
         command.expect("NATS answers").expect("a command")
     }
 
+    /// What the engine has logged; empty if it can't be read.
+    pub fn engine_log(&self) -> String {
+        let path = self.dir.as_ref().map(|dir| dir.path().join("sandbox/logs/engine.log"));
+        path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+    }
+
     /// The value of a process's metric; `None`: the process does not answer, or lacks the metric.
     pub async fn metric(&self, child: &str, name: &str) -> Option<String> {
         let url = format!("{}/metrics", self.sandbox.url(child)?);
@@ -200,8 +206,10 @@ struct WarningsOfFailure<'a>(&'a System);
 
 impl Drop for WarningsOfFailure<'_> {
     fn drop(&mut self) {
-        let Some(dir) = self.0.dir.as_ref().filter(|_| std::thread::panicking()) else { return };
-        let log = std::fs::read_to_string(dir.path().join("sandbox/logs/engine.log")).unwrap_or_default();
+        if !std::thread::panicking() {
+            return;
+        }
+        let log = self.0.engine_log();
         let warnings = log.lines().rev().filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
         let last: Vec<_> = warnings.take(LAST_WARNINGS).collect();
         last.iter().rev().for_each(|line| eprintln!("engine: {line}"));
