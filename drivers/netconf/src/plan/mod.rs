@@ -462,7 +462,15 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     }
     let (closed, before) =
         (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
-    Applied::Fabric { vlans: ours, ports, carried, closed, before }
+    Applied::Fabric {
+        vlans: ours,
+        ports,
+        carried,
+        closed,
+        before,
+        vrfs: BTreeSet::new(),
+        routed: VlanSet::EMPTY,
+    }
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub fn set_vlan_placement(state: &mut FabricDesired, vid: VlanId, (exists, ports
     let owner = state.vlans.iter().find(|vlan| vlan.vid == vid).cloned();
     state.vlans.retain(|vlan| vlan.vid != vid);
     if exists {
-        state.vlans.extend([owner.unwrap_or(FabricVlan { vid, owners: vec!["another".into()] })]);
+        state.vlans.extend([owner.unwrap_or(FabricVlan::new(vid, vec!["another".into()]))]);
     }
     for port in &mut state.ports {
         if ports.contains(&port.name) {
@@ -374,6 +374,8 @@ impl World {
                     vlans: vlans.collect(),
                     closed: Some(closed_ports(&ports)),
                     before: before_by_port(&state.ports),
+                    vrfs: BTreeSet::new(),
+                    routed: VlanSet::EMPTY,
                     ports,
                     carried: BTreeMap::new(),
                 }
@@ -387,6 +389,8 @@ impl World {
                     carried: BTreeMap::new(),
                     closed: Some(BTreeSet::new()),
                     before: BTreeMap::new(),
+                    vrfs: BTreeSet::new(),
+                    routed: VlanSet::EMPTY,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new() },

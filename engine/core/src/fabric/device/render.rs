@@ -134,7 +134,7 @@ impl DeviceTarget {
         for block in changed.iter().map(VlanId::block).collect::<BTreeSet<u8>>() {
             let vids = (0..16).filter_map(|low| VlanId::new(u16::from(block) << 4 | low).ok());
             let names = |owners: &Owners| owners.networks().map(ToString::to_string).collect();
-            let wanted = vids.filter_map(|vid| Some(FabricVlan { vid, owners: names(&*owners(vid)?) }));
+            let wanted = vids.filter_map(|vid| Some(FabricVlan::new(vid, names(&*owners(vid)?))));
             vlans.set_block(block, blocks.share(block, wanted.collect()));
         }
         let placed: Vec<(VlanId, Cow<'_, Owners>)> =
@@ -163,6 +163,7 @@ impl DeviceTarget {
             cluster: config.cluster.clone(),
             cluster_uid: config.cluster_uid.clone(),
             device: self.access.clone(),
+            vrfs: Vec::new(),
             vlans,
             ports,
         }

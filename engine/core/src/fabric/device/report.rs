@@ -69,7 +69,7 @@ impl DeviceTarget {
             .collect();
         // Most VLANs are on the same ports as the one before.
         let mut ports = Indices::default();
-        for FabricVlan { vid, owners } in &former.vlans {
+        for FabricVlan { vid, owners, .. } in &former.vlans {
             let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid)).map(|(index, _)| *index);
             if !carries.clone().eq(ports.iter().copied()) {
                 ports = carries.collect();

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use eno_core::kinds::{DevicePort, DeviceSpec, Invalid, LeadsTo};
 use eno_nbi_crds as crds;
-use eno_schemas::{Device, VlanSet};
+use eno_schemas::{Device, DeviceRole, VlanSet};
 
 use super::interface_name;
 
@@ -31,6 +31,8 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
             drift: source.drift,
             audit_interval: source.audit_interval.map(audit_interval).transpose()?,
             adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
+            role: DeviceRole::default(),
+            adopt_vrfs: Vec::new(),
             neutron: source.neutron.map(Into::into),
         },
         driver: source.driver.into(),
