@@ -11,6 +11,7 @@ mod rejection;
 pub mod scopes;
 pub mod topology;
 pub mod transaction;
+pub mod vrfs;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -71,7 +72,9 @@ pub struct Fabric {
     slow: OnceCell<BTreeSet<Name>>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
     change_count: u64,
-    /// Networks to be placed on switch ports.
+    /// The live drivers that can make no VRFs.
+    without_vrfs: BTreeSet<Name>,
+    /// Networks to be placed on switch ports, and VRFs to be placed on devices.
     queue: BTreeSet<Key>,
 }
 
@@ -118,6 +121,10 @@ impl Fabric {
     /// Places one network. Returns false when there is none to be placed.
     pub fn step(&mut self, config: &Config, store: &Store, vlan: &Vlans, work: &mut Work) -> bool {
         let Some(key) = self.queue.pop_first() else { return false };
+        if key.kind == Kind::VRF {
+            self.place_vrf(store, &key, work);
+            return true;
+        }
         self.place(config, store, vlan, &key, work);
         true
     }
@@ -243,6 +250,7 @@ impl Fabric {
         if effects.port_memory_changed {
             work.publish.insert(Target::Fabric(name.clone()));
         }
+        work.evaluate.extend(effects.vrfs.iter().map(|owner| Key::cluster(Kind::VRF, owner)));
         self.adopt_confirmed(name, &effects);
         if effects.found_initial_state {
             self.refresh_withheld(store, work);

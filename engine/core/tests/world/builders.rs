@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::kinds::*;
-use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target, Uses};
+use eno_core::{Event, Key, Kind, Labels, Name, Object, Pod, StoredCommand, Target, Uses};
 use eno_schemas::*;
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ pub fn object(kind: Kind, name: &str, spec: Value) -> Object {
         finalized: false,
         forget: false,
         generated: false,
+        labels: Labels::new(),
         unknown_opts: None,
         spec: Ok(Spec::from_json(kind, spec).unwrap()),
         status: None,

@@ -107,6 +107,20 @@ pub fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
     }
 }
 
+/// The VRFs of a state, and the VLANs that are led into VRFs as desired, each with the VRF.
+fn routed_as_desired(
+    state: &FabricDesired,
+    desired: Option<&FabricDesired>,
+) -> (BTreeSet<String>, Vec<(VlanId, String)>) {
+    let vrfs = state.vrfs.iter().map(|vrf| vrf.name.clone()).collect();
+    let routed = state.vlans.iter().filter_map(|vlan| {
+        let routed = vlan.routed.as_ref()?;
+        let wanted = desired?.vlans.get(vlan.vid)?.routed.as_ref()?;
+        (routed == wanted).then(|| (vlan.vid, routed.vrf.clone()))
+    });
+    (vrfs, routed.collect())
+}
+
 impl World {
     /// NATS stores the command, unless it has another one of the target than the engine knows.
     pub(super) fn publish(&mut self, participant: Participant, pending: PendingCommand) {
@@ -370,12 +384,18 @@ impl World {
                     (port.name.clone(), vlans.collect())
                 };
                 let ports = state.ports.iter().map(carried).collect();
+                let (vrfs, routed) = routed_as_desired(state, as_fabric(&command.desired));
+                let is_refused = |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
                 Applied::Fabric {
                     vlans: vlans.collect(),
                     closed: Some(closed_ports(&ports)),
                     before: before_by_port(&state.ports),
-                    vrfs: BTreeSet::new(),
-                    routed: VlanSet::EMPTY,
+                    vrfs: vrfs.into_iter().filter(|vrf| !is_refused(&Item::vrf(vrf))).collect(),
+                    routed: routed
+                        .into_iter()
+                        .filter(|(vid, vrf)| !is_refused(&Item::routed(vrf, *vid)))
+                        .map(|(vid, _)| vid)
+                        .collect(),
                     ports,
                     carried: BTreeMap::new(),
                 }
