@@ -35,6 +35,9 @@ pub struct SwitchSpec {
     /// Name of its dialect; `openconfig` if absent.
     #[serde(default = "openconfig")]
     pub dialect: String,
+    /// What it does with the VLANs on its ports; switches them if absent.
+    #[serde(default, skip_serializing_if = "Role::is_switch")]
+    pub role: Role,
     /// Login name; `admin` if absent.
     #[serde(default = "admin")]
     pub username: String,
@@ -62,6 +65,24 @@ pub struct SwitchSpec {
     /// XML merged into the factory configuration, as foreign configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
+}
+
+/// What a device does with the VLANs on its ports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It switches them.
+    #[default]
+    Switch,
+    /// It routes them: its ports have tagged sub-interfaces, and no VLANs in the factory configuration.
+    Router,
+}
+
+impl Role {
+    /// Whether it is a switch.
+    pub fn is_switch(&self) -> bool {
+        *self == Role::Switch
+    }
 }
 
 fn openconfig() -> String {
@@ -392,6 +413,7 @@ impl SwitchSpec {
             name: name.into(),
             ports,
             dialect: openconfig(),
+            role: Role::default(),
             username: admin(),
             password: None,
             authorized_keys: Vec::new(),

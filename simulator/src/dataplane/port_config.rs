@@ -94,6 +94,7 @@ mod tests {
         View {
             vlans: BTreeMap::from([(10, vlan("ACTIVE")), (20, vlan("ACTIVE")), (30, vlan("SUSPENDED"))]),
             ports: BTreeMap::from([("p".to_owned(), port)]),
+            ..View::default()
         }
     }
 
