@@ -33,8 +33,8 @@ mod switch;
 mod topology;
 
 pub use dataplane::{
-    BridgeStatus, DataPlane, DataPlaneError, DataPlaneOptions, DataPlaneStatus, DataPort, PortWire,
-    PortWireError, Wire,
+    BridgeStatus, DataPlane, DataPlaneError, DataPlaneOptions, DataPlaneStatus, DataPort, HostStatus,
+    PortWire, PortWireError, VrfStatus, Wire,
 };
 pub use dialect::{
     HandEdit, PortMode, PortView, RouteView, RoutedView, View, VlanSet, VlanSetError, VlanView, VrfView,

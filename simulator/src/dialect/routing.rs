@@ -49,18 +49,18 @@ pub(super) static DISTINGUISHER: StringRule = StringRule {
 /// number of 32 bits and one of 16.
 pub(super) fn is_distinguisher(text: &str) -> bool {
     let Some((administrator, assigned)) = text.split_once(':') else { return false };
-    let short = number(assigned).is_some_and(|n| n <= u64::from(u16::MAX));
+    let Some(assigned) = number(assigned) else { return false };
+    let short = u16::try_from(assigned).is_ok();
     match number(administrator) {
-        Some(n) if n <= u64::from(u16::MAX) => number(assigned).is_some(),
-        Some(_) => short,
-        None => administrator.parse::<Ipv4Addr>().is_ok() && short,
+        Some(n) => short || u16::try_from(n).is_ok(),
+        None => short && administrator.parse::<Ipv4Addr>().is_ok(),
     }
 }
 
-/// A number of 32 bits without leading zeros.
-fn number(text: &str) -> Option<u64> {
+/// A number without leading zeros.
+fn number(text: &str) -> Option<u32> {
     let plain = text == "0" || (!text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit()));
-    plain.then(|| text.parse().ok()).flatten().filter(|n| *n <= u64::from(u32::MAX))
+    plain.then(|| text.parse().ok()).flatten()
 }
 
 /// An address that is on several interfaces of one VRF.
