@@ -149,6 +149,9 @@ fn check_units(name: &str, interface: &Container, path: &Path<'_>, errors: &mut 
 }
 
 fn check_routing_instances(config: &Container, root: &Path<'_>, errors: &mut Vec<RpcError>) {
+    if vrf::instances(config).next().is_none() {
+        return;
+    }
     let list = root.child("routing-instances");
     let units = vrf::units(config);
     let mut users: BTreeMap<&str, &str> = BTreeMap::new();

@@ -157,6 +157,9 @@ pub(super) fn routes(instance: &Container) -> Vec<(Option<&str>, RouteView)> {
 
 /// The VRFs of a configuration: the instances of the types `vrf` and `virtual-router`.
 pub(super) fn vrfs(config: &Container) -> BTreeMap<String, VrfView> {
+    if instances(config).next().is_none() {
+        return BTreeMap::new();
+    }
     let mut irb_vlans: BTreeMap<&str, u16> = BTreeMap::new();
     for (_, vlan) in vlans(config) {
         if let (Some(interface), Some(id)) = (text(vlan, VLAN, "l3-interface"), vlan_ids(vlan).iter().next())

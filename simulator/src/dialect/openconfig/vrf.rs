@@ -291,6 +291,9 @@ pub(super) fn members(instance: &Container) -> impl Iterator<Item = (&str, Optio
 
 /// The VRFs of a configuration.
 pub(super) fn vrfs(config: &Container) -> BTreeMap<String, VrfView> {
+    if vrf_instances(config).next().is_none() {
+        return BTreeMap::new();
+    }
     let by_name: BTreeMap<&str, &Container> = interfaces(config).collect();
     let view = |instance| {
         let routed = members(instance).filter_map(|(_, interface, index)| {
@@ -341,7 +344,8 @@ fn routed_interface(name: &str, interface: &Container, index: Option<u64>) -> Op
         return Some((name.to_owned(), view));
     }
     let index = index.unwrap_or_default();
-    let (_, sub) = subinterfaces(interface).find(|(number, _)| *number == index)?;
+    let subinterfaces = list(child(interface, INTERFACE, "subinterfaces"), SUBINTERFACES, "subinterface")?;
+    let sub = subinterfaces.get(&[Value::Uint(index)][..])?;
     let config = child(sub, SUBINTERFACE, "config");
     let disabled = disabled || config.is_some_and(|c| leaf_is(c, SUBINTERFACE_CONFIG, "enabled", "false"));
     let description = config.and_then(|c| text(c, SUBINTERFACE_CONFIG, "description"));

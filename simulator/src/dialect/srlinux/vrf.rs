@@ -119,9 +119,13 @@ fn is_ip_vrf(instance: &Container) -> bool {
 
 /// The VRFs of a configuration, without that of the management.
 pub(super) fn vrfs(running: &Container, vlan_of_sub: &BTreeMap<&str, u16>) -> BTreeMap<String, VrfView> {
+    let is_vrf = |name: &str, instance: &Container| name != "mgmt" && is_ip_vrf(instance);
+    if !instances(running).any(|(name, instance)| is_vrf(name, instance)) {
+        return BTreeMap::new();
+    }
     let subs = all_subinterfaces(running);
     instances(running)
-        .filter(|(name, instance)| *name != "mgmt" && is_ip_vrf(instance))
+        .filter(|(name, instance)| is_vrf(name, instance))
         .map(|(name, instance)| (name.to_owned(), vrf(instance, &subs, vlan_of_sub)))
         .collect()
 }
