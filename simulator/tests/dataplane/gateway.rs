@@ -1,7 +1,7 @@
 //! VRFs that forward: sub-interfaces of a router and IRB interfaces of a switch.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -123,10 +123,15 @@ fn readdress(host: &Host, addresses: &[&str], gateways: &[&str]) {
     }
 }
 
-/// Pings once in a namespace.
+/// Pings once in a namespace, and waits for a second.
 fn pings_once(netns: &Path, address: &str) -> bool {
+    pings_within(netns, address, "1")
+}
+
+/// Pings once in a namespace, and waits for so many seconds.
+fn pings_within(netns: &Path, address: &str, wait: &str) -> bool {
     let mut ping = Command::new("nsenter");
-    ping.arg(format!("--net={}", netns.display())).args(["ping", "-n", "-c", "1", "-W", "1", address]);
+    ping.arg(format!("--net={}", netns.display())).args(["ping", "-n", "-c", "1", "-W", wait, address]);
     ping.output().expect("ping runs").status.success()
 }
 
@@ -152,6 +157,9 @@ async fn host_pings_the_host_behind_its_vrf_only() {
     assert!(pings_once(&red.host.netns, "10.7.0.2") && !pings_once(&red.host.netns, "10.7.0.1"));
 
     // A removed VRF leaves nothing.
+    let namespaces =
+        |vrf: &VrfStatus| [&vrf.netns, &vrf.host.netns].map(|path| std::fs::read_link(path).ok());
+    let blue_namespaces = namespaces(&blue);
     testbed.merge_xml("gw1", NO_VRF).await;
     assert_eq!(vrf(&testbed, "gw1", "blue"), None);
     assert!(!testbed.node1.pings(OUTSIDE[0]) && testbed.node2.pings(OUTSIDE[0]));
@@ -160,8 +168,14 @@ async fn host_pings_the_host_behind_its_vrf_only() {
     let links = succeed(links.arg(format!("--net={}", netns.display())).args(["ip", "-br", "link"]));
     let links = String::from_utf8_lossy(&links.stdout).into_owned();
     assert!(links.contains("v200") && !links.contains("v100"), "{links}");
-    assert!(!Path::exists(&blue.netns.join("x")) && std::fs::File::open(&blue.host.netns).is_err());
+    // Other files may have the numbers of the closed ones.
+    let gone = |before: &[Option<PathBuf>; 2], vrf| {
+        before.iter().zip(namespaces(vrf)).all(|(before, after)| before.is_some() && *before != after)
+    };
+    assert!(gone(&blue_namespaces, &blue), "its namespaces are there");
+    let red_namespaces = namespaces(&red);
     testbed.fabric.shutdown().await;
+    assert!(gone(&red_namespaces, &red), "the namespaces survive the fabric");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +190,7 @@ async fn changed_address_is_answered_within_a_second() {
         let began = Instant::now();
         let router = testbed.fabric.switch("gw1").expect("gw1");
         router.edit_xml_by_hand(&subinterface(100, &[&format!("{address}/24")])).expect("valid");
-        while !pings_once(&netns, address) {
+        while !pings_within(&netns, address, "0.2") {
             assert!(began.elapsed() < Duration::from_secs(5), "{address} does not answer");
         }
         let took = began.elapsed();
