@@ -21,6 +21,7 @@ struct Written {
     version: u64,
     vlans: BTreeMap<u16, VlanView>,
     ports: BTreeMap<String, PortView>,
+    #[serde(default)]
     vrfs: BTreeMap<String, VrfView>,
 }
 

@@ -320,8 +320,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Adds a router of a dialect with a link to the first free port of each of these switches. Without a free port there
-    /// is no link.
+    /// Adds a router of a dialect with a link to the first free port of each of these switches. Without a free port
+    /// there is no link.
     pub fn add_router(&mut self, name: &str, dialect: &str, switches: &[&str]) {
         let port_name =
             Dialect::named(dialect).map_or(Dialect::ALL[0].port_name, |dialect| dialect.port_name);

@@ -1,10 +1,9 @@
 //! The data plane: switches that forward frames.
 //!
-//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with
-//! RSTP over them. Each port follows the running configuration of its switch. Each VRF with interfaces is a further network
-//! namespace with an interface on the bridge of its device. The data plane runs in a network
-//! namespace of its own that ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are
-//! visible outside.
+//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with RSTP
+//! over them. Each port follows the running configuration of its switch. Each VRF with interfaces is a further network
+//! namespace with an interface on the bridge of its device. The data plane runs in a network namespace of its own that
+//! ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are visible outside.
 
 mod namespace;
 mod ovs;

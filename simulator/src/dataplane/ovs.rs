@@ -194,7 +194,8 @@ impl Ovs {
         self.vsctl(namespace, &args).await.map(drop)
     }
 
-    /// Adds ports of untagged frames, each with its interface and its VLAN, and waits until ovs-vswitchd has applied it.
+    /// Adds ports of untagged frames, each with its interface and its VLAN, and waits until ovs-vswitchd has applied
+    /// it.
     pub(super) async fn add_access_ports(
         &self,
         namespace: &NetworkNamespace,

@@ -32,8 +32,8 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// The name of the second bridge of the switch: that of the interfaces of VRFs. A new port of a bridge with RSTP would
-    /// not forward for seconds, and without RSTP it gets no broadcasts.
+    /// The name of the second bridge of the switch: that of the interfaces of VRFs. A new port of a bridge with RSTP
+    /// would not forward for seconds, and without RSTP it gets no broadcasts.
     pub(super) fn vrf_bridge(&self) -> String {
         format!("{}vrf", self.name)
     }

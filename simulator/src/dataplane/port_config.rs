@@ -35,8 +35,8 @@ pub(super) enum VlanMembership {
 }
 
 impl PortConfig {
-    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation. A port carries
-    /// the VLANs of its sub-interfaces in VRFs, `routed`, too.
+    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation. A port
+    /// carries the VLANs of its sub-interfaces in VRFs, `routed`, too.
     pub(super) fn from_view(view: &View, routed: &RoutedVlans<'_>, port: &str) -> Self {
         let Some(own) = view.ports.get(port) else {
             return Self { up: false, membership: VlanMembership::None };

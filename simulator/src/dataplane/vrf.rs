@@ -20,9 +20,9 @@ const HOST_ADDRESSES: [&str; 2] = ["198.51.100.1/24", "2001:db8:ffff::1/64"];
 /// The addresses of the VRF on the host's link: the host's default gateways.
 const GATEWAYS: [(&str, &str); 2] = [("198.51.100.254", "/24"), ("2001:db8:ffff::fe", "/64")];
 
-/// What a VRF's namespace has other than the kernel's defaults: it forwards, keeps the other addresses when the first of a
-/// network goes, keeps IPv6 addresses while a link is down, and announces addresses when a link comes up or is given its
-/// MAC address.
+/// What a VRF's namespace has other than the kernel's defaults: it forwards, keeps the other addresses when the first
+/// of a network goes, keeps IPv6 addresses while a link is down, and announces addresses when a link comes up or is
+/// given its MAC address.
 const ROUTER_SETTINGS: [(&str, &str); 9] = [
     ("ipv4/ip_forward", "1"),
     ("ipv4/conf/all/rp_filter", "0"),
@@ -165,8 +165,8 @@ impl Vrf {
         Ok(())
     }
 
-    /// Removes the static routes of both families. They come back after each change: the kernel drops some with an address
-    /// or a link.
+    /// Removes the static routes of both families. They come back after each change: the kernel drops some with an
+    /// address or a link.
     async fn flush_routes(&self, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
         if self.config.routes.is_empty() {
             return Ok(());

@@ -3,7 +3,8 @@
 //!
 //! The commit check of the device enforces rules beyond the model: one member on an access port, at least one on a
 //! trunk, a native VLAN on trunks only, unique VLAN ids, no units on members of an aggregated link, tags on tagged
-//! interfaces only, defined interfaces of routing instances. It accepts members that name no VLAN. So a VLAN can be deleted while a port names it; the port then doesn't carry it.
+//! interfaces only, defined interfaces of routing instances. It accepts members that name no VLAN. So a VLAN can be
+//! deleted while a port names it; the port then doesn't carry it.
 
 mod checks;
 mod console;

@@ -2,9 +2,9 @@
 //! an encapsulation, and a `mac-vrf` joins subinterfaces.
 //!
 //! The simulator treats a `mac-vrf` as a VLAN. Its id is that of its tagged subinterfaces, else the index of its
-//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with
-//! different ids in one `mac-vrf`; the data plane keeps them apart. A subinterface of `irb1` may be in a `mac-vrf`, whose
-//! VLAN it then routes, and in an `ip-vrf`.
+//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with different
+//! ids in one `mac-vrf`; the data plane keeps them apart. A subinterface of `irb1` may be in a `mac-vrf`, whose VLAN
+//! it then routes, and in an `ip-vrf`.
 
 mod checks;
 mod console;

@@ -1,5 +1,5 @@
-//! Instances of the type `ip-vrf`, their static routes and their subinterfaces: srl_nokia-if-ip (which has no nodes of its
-//! own), srl_nokia-bgp-vpn, srl_nokia-static-routes and srl_nokia-next-hop-groups 24.7.
+//! Instances of the type `ip-vrf`, their static routes and their subinterfaces: srl_nokia-if-ip (which has no nodes of
+//! its own), srl_nokia-bgp-vpn, srl_nokia-static-routes and srl_nokia-next-hop-groups 24.7.
 
 use std::collections::{BTreeMap, BTreeSet};
 
