@@ -195,6 +195,7 @@ pub async fn run_transaction<S: Session>(
         device: &DeviceInfo::default(),
         own_before: &VlanSet::EMPTY,
         read_baseline: Mutex::default(),
+        own_routing: Mutex::new(Some(false)),
         clash_detector: &ClashDetector::default(),
         running_lock: Mutex::default(),
     };

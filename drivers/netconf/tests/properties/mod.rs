@@ -5,6 +5,7 @@ mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
+mod routing;
 mod shelf;
 mod srlinux;
 
