@@ -47,6 +47,7 @@ pub use identifier_clash::ClashDetector;
 pub use observed::{InterfaceState, Inventory, Layout, Mode, ObservedConfig, ObservedPort, Setting};
 pub use observed_vlans::{ObservedVlan, ObservedVlans};
 pub use port_before::{NATIVE, with_new_port_memory};
+pub(crate) use routing::family;
 pub use routing::{
     InterfaceValues, ObservedInterface, ObservedParent, ObservedRoute, ObservedRouting, ObservedVrf,
     RouteKey, RoutedChange, RoutedId, Routing, RoutingChanges, RoutingPlan, VrfChange, concerns_routing,

@@ -7,15 +7,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use eno_driver_netconf::dialect::Dialect;
+use eno_driver_netconf::dialect::junos::QFX;
 use eno_driver_netconf::dialect::openconfig::OpenConfig;
-use eno_driver_netconf::plan::{Exclusions, ObservedConfig, Routing, applied, plan};
+use eno_driver_netconf::plan::{Exclusions, ObservedConfig, Routing, applied, plan, with_new_port_memory};
 use eno_schemas::{
-    Applied, Device, DeviceRole, FabricDesired, FabricPort, FabricVlan, FabricVlans, FabricVrf, Item,
-    RoutedInterface, VlanSet, VrfRoute,
+    Applied, Device, DeviceRole, FabricDesired, FabricPort, FabricVlan, FabricVrf, Item, RoutedInterface,
+    VlanSet, VrfRoute,
 };
 use proptest::prelude::*;
 
-use crate::common::vid;
+use crate::common::{vid, with_port_memory};
 use crate::properties::device::{self, Model, Node};
 use crate::properties::{EMPTY_INVENTORY, check};
 
@@ -182,8 +183,8 @@ impl Subject {
         observed
     }
 
-    /// Applies a desired state in one edit.
-    fn apply(&self, nodes: &[Node], desired: &FabricDesired) -> Result<Vec<Node>, TestCaseError> {
+    /// Applies a desired state in one edit. Also returns the report.
+    fn apply(&self, nodes: &[Node], desired: &FabricDesired) -> Result<(Vec<Node>, Applied), TestCaseError> {
         let before = self.parse(nodes);
         let planned = plan(&before, desired, &Exclusions::default());
         let edit = self.dialect.render(&before, &planned.changes).to_string();
@@ -191,9 +192,8 @@ impl Subject {
         let after = self.parse(&after_nodes);
         let again = plan(&after, desired, &Exclusions::default());
         prop_assert!(again.changes.is_empty(), "{:?} is left to do after {}", again.changes, edit);
-        let Applied::Fabric { vrfs, routed, vlans, ports, .. } = applied(&after, desired) else {
-            unreachable!()
-        };
+        let report = applied(&after, &with_new_port_memory(desired, &planned));
+        let Applied::Fabric { vrfs, routed, vlans, ports, .. } = &report else { unreachable!() };
         let is_rejected = |item: &Item| planned.rejected.iter().any(|rejection| rejection.item == *item);
         for vrf in &desired.vrfs {
             prop_assert_ne!(vrfs.contains(&vrf.name), is_rejected(&Item::vrf(&vrf.name)), "VRF {}", vrf.name);
@@ -207,30 +207,28 @@ impl Subject {
             let is_on_port = ports.get(&port.name).is_some_and(|on| on.contains(vlan.vid));
             prop_assert!(refused || is_on_port, "VLAN {} on {}", vlan.vid, port.name);
         }
-        Ok(after_nodes)
+        Ok((after_nodes, report))
     }
 
     /// Checks histories that end without a VRF.
     pub fn check(&self) {
         check((any_foreign(), prop::collection::vec(any_state(), 1..4)), |(foreign, states)| {
             let start = Node::read(&(self.device)(&foreign));
-            let mut nodes = start.clone();
-            let mut last = desired(&BTreeMap::new(), &BTreeSet::new(), foreign.is_router, self.one_target);
-            for (vlans, vrfs) in &states {
+            let (mut nodes, mut memory) = (start.clone(), None);
+            let nothing = (BTreeMap::new(), BTreeSet::new());
+            for (vlans, vrfs) in states.iter().chain([&nothing]) {
                 let mut desired = desired(vlans, vrfs, foreign.is_router, self.one_target);
-                // The memory of ports has properties of its own.
-                if !foreign.is_router {
-                    desired.ports.iter_mut().for_each(|port| port.before.clone_from(&last.ports[0].before));
+                if let Some(applied) = &memory {
+                    desired = with_port_memory(desired, applied);
                 }
-                nodes = self.apply(&nodes, &desired)?;
+                let (after, applied) = self.apply(&nodes, &desired)?;
+                (nodes, memory) = (after, Some(applied));
                 if foreign.is_router {
                     let is_switched = !self.parse(&nodes).vlans.ours("c1").is_empty();
                     prop_assert!(!is_switched, "a router has a VLAN");
                 }
             }
-            (last.vlans, last.vrfs) = (FabricVlans::new(), Vec::new());
-            let end = self.apply(&nodes, &last)?;
-            let (end, start) = (device::canonical(&end, self.model), device::canonical(&start, self.model));
+            let (end, start) = (device::canonical(&nodes, self.model), device::canonical(&start, self.model));
             prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));
             Ok(())
         });
@@ -355,4 +353,100 @@ fn openconfig_makes_and_removes_vrfs() {
 fn openconfig_renders_the_model() {
     OPENCONFIG.check_edit(true, include_str!("golden/openconfig-router.xml"));
     OPENCONFIG.check_edit(false, include_str!("golden/openconfig-switch.xml"));
+}
+
+const JUNOS: Subject = Subject {
+    dialect: &QFX,
+    model: &Model {
+        lists: &[
+            ("vlans/vlan", &["name"]),
+            ("interface", &["name"]),
+            ("unit", &["name"]),
+            ("address", &["name"]),
+            ("instance", &["name"]),
+            ("route", &["name"]),
+            ("rib", &["name"]),
+        ],
+        leaf_lists: &["members", "next-hop"],
+        choices: &[],
+        presence: &["interface", "unit", "ethernet-switching", "vlan-tagging", "vrf-table-label"],
+        ranges: &[("members", "-")],
+    },
+    device: junos,
+    one_target: true,
+};
+
+fn junos(foreign: &Foreign) -> String {
+    let namespace = |part: &str| format!("http://yang.juniper.net/junos-qfx/conf/{part}");
+    let mut xml = format!(
+        "<configuration xmlns=\"{}\"><routing-instances xmlns=\"{}\">",
+        namespace("root"),
+        namespace("routing-instances")
+    );
+    for (name, vrf) in &foreign.vrfs {
+        let values = values(name, true);
+        let distinguisher =
+            if vrf.is_wanted { values.route_distinguisher.unwrap() } else { "1:1".to_owned() };
+        let target = &values.import_targets[0];
+        write!(
+            xml,
+            "<instance><name>{name}</name><instance-type>vrf</instance-type><description>mine</description>\
+             <interface><name>lo0.0</name></interface>\
+             <route-distinguisher><rd-type>{distinguisher}</rd-type></route-distinguisher>\
+             <vrf-target><community>target:{target}</community></vrf-target>"
+        )
+        .unwrap();
+        if vrf.has_route {
+            xml.push_str(
+                "<routing-options><static><route><name>10.0.0.0/16</name><next-hop>198.51.100.1</next-hop></route>\
+                 </static></routing-options>",
+            );
+        }
+        xml.push_str("</instance>");
+    }
+    write!(xml, "</routing-instances><interfaces xmlns=\"{}\">", namespace("interfaces")).unwrap();
+    for name in PORTS {
+        write!(xml, "<interface><name>{name}</name><description>mine</description>").unwrap();
+        if name == "a" && foreign.is_router && !foreign.interfaces.is_empty() {
+            xml.push_str("<vlan-tagging/>");
+            for id in &foreign.interfaces {
+                write!(xml, "<unit><name>{id}</name><vlan-id>{id}</vlan-id></unit>").unwrap();
+            }
+        }
+        xml.push_str("</interface>");
+    }
+    let irbs = foreign.interfaces.iter().filter(|_| !foreign.is_router);
+    if irbs.clone().count() > 0 {
+        xml.push_str("<interface><name>irb</name>");
+        for id in irbs.clone() {
+            write!(
+                xml,
+                "<unit><name>{id}</name><family><inet><address><name>10.9.{0}.1/24</name></address></inet>\
+                 </family></unit>",
+                id % 256
+            )
+            .unwrap();
+        }
+        xml.push_str("</interface>");
+    }
+    write!(xml, "</interfaces><vlans xmlns=\"{}\">", namespace("vlans")).unwrap();
+    for id in irbs.filter(|id| **id == FOREIGN_VID) {
+        write!(
+            xml,
+            "<vlan><name>mine</name><vlan-id>{id}</vlan-id><l3-interface>irb.{id}</l3-interface></vlan>"
+        )
+        .unwrap();
+    }
+    xml + "</vlans></configuration>"
+}
+
+#[test]
+fn junos_makes_and_removes_vrfs() {
+    JUNOS.check();
+}
+
+#[test]
+fn junos_renders_the_model() {
+    JUNOS.check_edit(true, include_str!("golden/junos-router.xml"));
+    JUNOS.check_edit(false, include_str!("golden/junos-switch.xml"));
 }

@@ -126,8 +126,6 @@ struct Unit {
     tagged: bool,
     disabled: bool,
     interface: ObservedInterface,
-    /// The MTU and whether there are addresses, for each family.
-    families: [(Option<u32>, bool); 2],
 }
 
 impl Parser {
@@ -311,11 +309,10 @@ impl Parser {
             _ => return,
         };
         match rest {
-            "config/mtu" => unit.families[family].0 = text.parse().ok(),
+            "config/mtu" => unit.interface.mtus[family] = text.parse().ok(),
             "addresses/address/ip" => text.clone_into(&mut self.address.0),
             "addresses/address/config/prefix-length" => text.clone_into(&mut self.address.1),
             "addresses/address" => {
-                unit.families[family].1 = true;
                 let (ip, length) = std::mem::take(&mut self.address);
                 unit.interface.addresses.extend(format!("{ip}/{length}").parse::<IpNet>());
             }
@@ -334,6 +331,7 @@ impl Parser {
     fn leave_subinterface(&mut self) {
         let unit = std::mem::take(&mut self.unit);
         let parent = self.observed.parents.entry(self.port.clone()).or_default();
+        parent.units += 1;
         let is_used = !unit.interface.addresses.is_empty() || unit.interface.description.is_some();
         parent.tagged |= unit.tagged;
         parent.untagged |= is_used && !unit.tagged;
@@ -353,12 +351,8 @@ impl Parser {
 
     fn add(&mut self, id: RoutedId, unit: Unit, is_of_vlan: bool) {
         self.kept.entry(size_of::<ObservedInterface>() + size_of::<RoutedId>());
-        let Unit { mut interface, families, disabled, .. } = unit;
-        let mut mtus = families.iter().filter(|(_, used)| *used).map(|(mtu, _)| *mtu);
-        interface.mtu = mtus.next().flatten();
-        let same = mtus.all(|mtu| mtu == interface.mtu);
-        let unused = families.iter().all(|(mtu, used)| *used || mtu.is_none());
-        interface.fits = is_of_vlan && !disabled && same && unused;
+        let Unit { mut interface, disabled, .. } = unit;
+        interface.fits = is_of_vlan && !disabled;
         self.observed.interfaces.insert(id, interface);
     }
 }
@@ -651,14 +645,10 @@ fn render_addresses(xml: &mut Text, values: &InterfaceValues, current: Option<&O
             );
         }
         xml.push_str("</addresses>");
-        let _ = match (values.mtu, current.and_then(|current| current.mtu)) {
+        let old = current.and_then(|current| current.mtus[usize::from(!is_v4)]);
+        let _ = match (values.mtu, old) {
             (Some(mtu), _) => write!(xml, "<config><mtu>{mtu}</mtu></config>"),
-            (None, Some(old)) => {
-                write!(xml, "<config><mtu nc:operation=\"remove\">{old}</mtu></config>")
-            }
-            (None, None) if current.is_some_and(|current| !current.fits) => {
-                write!(xml, "<config><mtu nc:operation=\"remove\"/></config>")
-            }
+            (None, Some(old)) => write!(xml, "<config><mtu nc:operation=\"remove\">{old}</mtu></config>"),
             (None, None) => Ok(()),
         };
         let _ = write!(xml, "</{family}>");

@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use eno_fabric_driver::desired::listed_name;
 use eno_schemas::{
@@ -27,6 +28,7 @@ mod observed;
 mod tests;
 
 pub use changes::{InterfaceValues, RouteKey, RoutedChange, RoutingChanges, VrfChange};
+pub(crate) use observed::family;
 pub use observed::{
     ObservedInterface, ObservedParent, ObservedRoute, ObservedRouting, ObservedVrf, RoutedId, Routing,
 };
@@ -100,6 +102,7 @@ pub fn plan_routing(
                 usable: BTreeMap::new(),
                 kept: VlanSet::EMPTY,
                 wanted: BTreeMap::new(),
+                refused: VlanSet::EMPTY,
                 plan: RoutingPlan::default(),
             };
             planner.reject_excluded();
@@ -138,6 +141,8 @@ struct Planner<'a> {
     kept: VlanSet,
     /// The interfaces of all other VLANs that are led into a VRF.
     wanted: BTreeMap<VlanId, (RoutedId, &'a RoutedInterface)>,
+    /// The VLANs of which a route is refused.
+    refused: VlanSet,
     plan: RoutingPlan,
 }
 
@@ -297,10 +302,8 @@ impl<'a> Planner<'a> {
     fn plan_interface(&mut self, id: RoutedId, routed: &'a RoutedInterface) {
         let (vid, observed) = (id.vid, self.observed);
         let addresses: BTreeSet<IpNet> = routed.addresses.iter().copied().collect();
-        let is_there = observed
-            .interfaces
-            .get(&id)
-            .is_some_and(|now| now.fits && now.addresses == addresses && now.mtu == routed.mtu);
+        let is_there =
+            observed.interfaces.get(&id).is_some_and(|now| now.fits && now.has(&addresses, routed.mtu));
         if !is_there {
             let description = routed_description(&self.desired.cluster, vid);
             let values = InterfaceValues { id: id.clone(), description, addresses, mtu: routed.mtu };
@@ -375,8 +378,24 @@ impl<'a> Planner<'a> {
             }
         }
         for (key, (vid, preference)) in wanted {
+            if self.observed.one_route && self.is_of_others(&key) {
+                let reason =
+                    format!("the device has a route to {} in VRF {} that is not ours", key.prefix, key.vrf);
+                self.reject(Item::routed(&key.vrf, vid), reason);
+                self.refused.insert(vid);
+                continue;
+            }
             self.change(vid).add_routes.insert(key, preference);
         }
+    }
+
+    /// A prefix has a next hop that is not ours.
+    fn is_of_others(&self, key: &RouteKey) -> bool {
+        let Some(vrf) = self.observed.vrfs.get(&key.vrf) else { return false };
+        let networks = self.networks_in(&key.vrf);
+        let is_ours = |next_hop: &IpAddr| networks.iter().any(|(_, net)| net.contains(next_hop));
+        let ours = vrf.routes.keys().filter(|(prefix, next_hop)| *prefix == key.prefix && is_ours(next_hop));
+        vrf.next_hops.get(&key.prefix).is_some_and(|all| *all > ours.count())
     }
 
     /// The interface was read and is there no more, so it belongs to nobody.
@@ -410,7 +429,8 @@ impl<'a> Planner<'a> {
 
     fn finish(mut self) -> RoutingPlan {
         let changed = &self.plan.changes.routed;
-        self.plan.routed = self.wanted.keys().copied().filter(|vid| !changed.contains_key(vid)).collect();
+        let unchanged = self.wanted.keys().copied().filter(|vid| !changed.contains_key(vid));
+        self.plan.routed = unchanged.filter(|vid| !self.refused.contains(*vid)).collect();
         self.plan
     }
 }

@@ -75,6 +75,11 @@ impl fmt::Display for RoutedId {
     }
 }
 
+/// The place of an address family in [`ObservedInterface::mtus`].
+pub(crate) fn family(net: &IpNet) -> usize {
+    usize::from(net.addr().is_ipv6())
+}
+
 /// An interface of one VLAN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedInterface {
@@ -82,13 +87,18 @@ pub struct ObservedInterface {
     pub description: Option<String>,
     /// Its addresses.
     pub addresses: BTreeSet<IpNet>,
-    /// The MTU of its packets, in bytes.
-    pub mtu: Option<u32>,
+    /// The MTU of its packets, in bytes, for IPv4 and IPv6.
+    pub mtus: [Option<u32>; 2],
     /// It is otherwise as the driver makes it.
     pub fits: bool,
 }
 
 impl ObservedInterface {
+    /// It has these addresses and this MTU.
+    pub(super) fn has(&self, addresses: &BTreeSet<IpNet>, mtu: Option<u32>) -> bool {
+        self.addresses == *addresses && addresses.iter().all(|net| self.mtus[family(net)] == mtu)
+    }
+
     /// It bears the description of this cluster.
     pub(super) fn is_ours(&self, cluster: &str, vid: VlanId) -> bool {
         self.description.as_deref().is_some_and(|text| is_vlan_name(text, cluster, vid))
@@ -102,6 +112,10 @@ pub struct ObservedParent {
     pub untagged: bool,
     /// Packets with a tag are used, or are allowed to be.
     pub tagged: bool,
+    /// The number of its sub-interfaces.
+    pub units: usize,
+    /// It has more than sub-interfaces, and than what they need.
+    pub has_others: bool,
 }
 
 /// A routing instance.
@@ -148,8 +162,12 @@ impl ObservedVrf {
 
     /// Its distinguisher and its targets are as desired.
     pub(super) fn has_values_of(&self, vrf: &FabricVrf) -> bool {
-        self.route_distinguisher == vrf.route_distinguisher
-            && self.import_targets.iter().eq(&vrf.import_targets)
+        self.route_distinguisher == vrf.route_distinguisher && self.has_targets_of(vrf)
+    }
+
+    /// Its targets are as desired.
+    pub(crate) fn has_targets_of(&self, vrf: &FabricVrf) -> bool {
+        self.import_targets.iter().eq(&vrf.import_targets)
             && self.export_targets.iter().eq(&vrf.export_targets)
     }
 
