@@ -9,6 +9,7 @@ use std::sync::Arc;
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::dialect::junos::QFX;
 use eno_driver_netconf::dialect::openconfig::OpenConfig;
+use eno_driver_netconf::dialect::srlinux::SrLinux;
 use eno_driver_netconf::plan::{Exclusions, ObservedConfig, Routing, applied, plan, with_new_port_memory};
 use eno_schemas::{
     Applied, Device, DeviceRole, FabricDesired, FabricPort, FabricVlan, FabricVrf, Item, RoutedInterface,
@@ -449,4 +450,102 @@ fn junos_makes_and_removes_vrfs() {
 fn junos_renders_the_model() {
     JUNOS.check_edit(true, include_str!("golden/junos-router.xml"));
     JUNOS.check_edit(false, include_str!("golden/junos-switch.xml"));
+}
+
+const SRLINUX: Subject = Subject {
+    dialect: &SrLinux,
+    model: &Model {
+        lists: &[
+            ("interface", &["name"]),
+            ("network-instance", &["name"]),
+            ("subinterface", &["index"]),
+            ("address", &["ip-prefix"]),
+            ("bgp-instance", &["id"]),
+            ("route", &["prefix"]),
+            ("group", &["name"]),
+            ("nexthop", &["index"]),
+        ],
+        leaf_lists: &[],
+        choices: &[],
+        presence: &["untagged", "static-routes", "next-hop-groups"],
+        ranges: &[],
+    },
+    device: srlinux,
+    one_target: true,
+};
+
+fn srlinux(foreign: &Foreign) -> String {
+    const INTERFACES: &str = "urn:nokia.com:srlinux:chassis:interfaces";
+    const NETWORK_INSTANCE: &str = "urn:nokia.com:srlinux:net-inst:network-instance";
+    let mut xml = String::new();
+    for (name, vrf) in &foreign.vrfs {
+        let values = values(name, true);
+        let distinguisher =
+            if vrf.is_wanted { values.route_distinguisher.unwrap() } else { "1:1".to_owned() };
+        let target = &values.import_targets[0];
+        write!(
+            xml,
+            "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name>{name}</name><type>x:ip-vrf</type>\
+             <description>mine</description><protocols><bgp-vpn xmlns=\"urn:nokia.com:srlinux:bgp:bgp-vpn\">\
+             <bgp-instance><id>1</id><route-distinguisher><rd>{distinguisher}</rd></route-distinguisher><route-target>\
+             <export-rt>target:{target}</export-rt><import-rt>target:{target}</import-rt></route-target></bgp-instance>\
+             </bgp-vpn></protocols>"
+        )
+        .unwrap();
+        if vrf.has_route {
+            xml.push_str(
+                "<static-routes xmlns=\"urn:nokia.com:srlinux:static-route:static-routes\"><route>\
+                 <prefix>10.0.0.0/16</prefix><next-hop-group>mine</next-hop-group></route></static-routes>\
+                 <next-hop-groups xmlns=\"urn:nokia.com:srlinux:static-route:next-hop-groups\"><group>\
+                 <name>mine</name><nexthop><index>1</index><ip-address>198.51.100.1</ip-address></nexthop></group>\
+                 </next-hop-groups>",
+            );
+        }
+        xml.push_str("</network-instance>");
+    }
+    let tag = |id: u16| {
+        format!(
+            "<vlan xmlns=\"urn:nokia.com:srlinux:chassis:interfaces-vlans\"><encap><single-tagged>\
+             <vlan-id>{id}</vlan-id></single-tagged></encap></vlan>"
+        )
+    };
+    for name in PORTS {
+        write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>{name}</name><description>mine</description>")
+            .unwrap();
+        if name == "a" && foreign.is_router && !foreign.interfaces.is_empty() {
+            xml.push_str(
+                "<vlan-tagging xmlns=\"urn:nokia.com:srlinux:chassis:interfaces-vlans\">true</vlan-tagging>",
+            );
+            for id in &foreign.interfaces {
+                write!(
+                    xml,
+                    "<subinterface><index>{id}</index><type>x:routed</type>{}</subinterface>",
+                    tag(*id)
+                )
+                .unwrap();
+            }
+        }
+        xml.push_str("</interface>");
+    }
+    let irbs = foreign.interfaces.iter().filter(|_| !foreign.is_router);
+    if irbs.clone().count() > 0 {
+        write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>irb1</name>").unwrap();
+        for id in irbs {
+            write!(xml, "<subinterface><index>{id}</index><description>mine</description></subinterface>")
+                .unwrap();
+        }
+        xml.push_str("</interface>");
+    }
+    xml
+}
+
+#[test]
+fn srlinux_makes_and_removes_vrfs() {
+    SRLINUX.check();
+}
+
+#[test]
+fn srlinux_renders_the_model() {
+    SRLINUX.check_edit(true, include_str!("golden/srlinux-router.xml"));
+    SRLINUX.check_edit(false, include_str!("golden/srlinux-switch.xml"));
 }

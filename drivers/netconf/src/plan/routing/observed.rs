@@ -8,6 +8,7 @@ use eno_schemas::{FabricVrf, VlanId, is_vlan_name, vrf_description};
 use ipnet::IpNet;
 
 use crate::memory::Kept;
+use crate::plan::Layout;
 
 /// What a session knows of the routing of a device.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,8 @@ pub struct ObservedRouting {
     pub one_target: bool,
     /// A prefix of a VRF has one entry with one owner and one preference.
     pub one_route: bool,
+    /// The dialect's own state between reading and writing.
+    pub layout: Layout,
     /// The memory that it takes.
     pub memory: Kept,
 }
@@ -161,7 +164,7 @@ impl ObservedVrf {
     }
 
     /// Its distinguisher and its targets are as desired.
-    pub(super) fn has_values_of(&self, vrf: &FabricVrf) -> bool {
+    pub(crate) fn has_values_of(&self, vrf: &FabricVrf) -> bool {
         self.route_distinguisher == vrf.route_distinguisher && self.has_targets_of(vrf)
     }
 
