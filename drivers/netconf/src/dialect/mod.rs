@@ -164,12 +164,12 @@ pub trait Dialect: Send + Sync {
 
 /// How a dialect reads VRFs, and the interfaces that lead VLANs into them. Pure.
 pub trait RoutingDialect: Send + Sync {
-    /// The subtree filter for [`parse`](Self::parse): all VRFs, and on a switch all interfaces beside VLANs, on a router
+    /// The subtree filter for [`parse_routing`](Self::parse_routing): all VRFs, and on a switch all interfaces beside VLANs, on a router
     /// the sub-interfaces of the listed ports.
-    fn filter(&self, desired: &FabricDesired) -> String;
+    fn filter_routing(&self, desired: &FabricDesired) -> String;
 
     /// Parses the reply to `<get-config>` with that filter.
-    fn parse(&self, reply: &Text) -> Result<ObservedRouting, ParseError>;
+    fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError>;
 }
 
 impl fmt::Debug for dyn Dialect {

@@ -145,7 +145,7 @@ impl Switches {
         let interfaces = interfaces(desired);
         let mut of_interest = dialect.filter(&interfaces);
         if let Some(routing) = dialect.routing().filter(|_| concerns_routing(desired)) {
-            of_interest += &routing.filter(desired);
+            of_interest += &routing.filter_routing(desired);
         }
         let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {

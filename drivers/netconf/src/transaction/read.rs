@@ -93,7 +93,7 @@ impl<S: Session> Transaction<'_, S> {
             self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
         *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Baseline::of(&observed, self.desired, answers_several_names));
-        observed.routing = self.read_routing().await?;
+        observed.routing = Box::pin(self.read_routing()).await?;
         if observed.routing.read().is_some() {
             *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(has_ours(&observed, &self.desired.cluster));
@@ -121,14 +121,14 @@ impl<S: Session> Transaction<'_, S> {
         if !is_needed && found == Some(false) {
             return Ok(Routing::NotRead);
         }
-        let reply = match self.read(&routing.filter(self.desired)).await {
+        let reply = match self.read(&routing.filter_routing(self.desired)).await {
             Err(CallError::Refused { .. }) if !is_needed && found.is_none() => {
                 *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) = Some(false);
                 return Ok(Routing::NotRead);
             }
             reply => reply?,
         };
-        Ok(Routing::Read(routing.parse(&reply)?))
+        Ok(Routing::Read(Box::new(routing.parse_routing(&reply)?)))
     }
 
     /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether

@@ -179,8 +179,8 @@ impl Subject {
             self.dialect.parse(&reply.clone().into(), &EMPTY_INVENTORY).expect("it reads VLANs");
         observed.vlans.settle("c1");
         let routing =
-            self.dialect.routing().expect("it has VRFs").parse(&reply.into()).expect("it reads VRFs");
-        observed.routing = Routing::Read(routing);
+            self.dialect.routing().expect("it has VRFs").parse_routing(&reply.into()).expect("it reads VRFs");
+        observed.routing = Routing::Read(Box::new(routing));
         observed
     }
 

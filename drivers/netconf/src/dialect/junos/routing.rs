@@ -29,7 +29,7 @@ const DELETE: &str = " nc:operation=\"delete\"";
 const IRB: &str = "irb";
 
 impl RoutingDialect for Junos {
-    fn filter(&self, desired: &FabricDesired) -> String {
+    fn filter_routing(&self, desired: &FabricDesired) -> String {
         let root = self.namespace("root");
         let instances = self.namespace("routing-instances");
         let interfaces = match desired.device.role {
@@ -52,7 +52,7 @@ impl RoutingDialect for Junos {
         )
     }
 
-    fn parse(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
+    fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
         let mut parser = Parser::default();
         walk_tags(reply, scope, |step| parser.step(&step))?;
         Ok(parser.finish())

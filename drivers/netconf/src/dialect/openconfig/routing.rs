@@ -35,7 +35,7 @@ const EXPORTED: [(&str, &str); 4] =
     [("DIRECTLY_CONNECTED", "IPV4"), ("DIRECTLY_CONNECTED", "IPV6"), ("STATIC", "IPV4"), ("STATIC", "IPV6")];
 
 impl RoutingDialect for OpenConfig {
-    fn filter(&self, desired: &FabricDesired) -> String {
+    fn filter_routing(&self, desired: &FabricDesired) -> String {
         let vrfs = format!(
             "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config/>\
              <inter-instance-policies><import-export-policy><config/></import-export-policy></inter-instance-policies>\
@@ -55,7 +55,7 @@ impl RoutingDialect for OpenConfig {
         vrfs + &interfaces
     }
 
-    fn parse(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
+    fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.observed.memory = parser.kept.into();
@@ -156,7 +156,7 @@ impl Parser {
             }
             "network-instances/network-instance/protocols/protocol" => self.protocol = Default::default(),
             "network-instances/network-instance/protocols/protocol/static-routes/static" => {
-                self.prefix = None
+                self.prefix = None;
             }
             "network-instances/network-instance/protocols/protocol/static-routes/static/next-hops/next-hop" =>
             {

@@ -37,7 +37,7 @@ const IRB: &str = "irb1";
 struct Groups(BTreeMap<String, BTreeMap<String, BTreeMap<u16, String>>>);
 
 impl RoutingDialect for SrLinux {
-    fn filter(&self, desired: &FabricDesired) -> String {
+    fn filter_routing(&self, desired: &FabricDesired) -> String {
         let mut filter = format!(
             "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name/><type/><description/><interface/><protocols>\
              <bgp-vpn xmlns=\"{BGP_VPN}\"/></protocols><static-routes xmlns=\"{STATIC_ROUTES}\"/>\
@@ -51,7 +51,7 @@ impl RoutingDialect for SrLinux {
         filter
     }
 
-    fn parse(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
+    fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         Ok(parser.finish())

@@ -369,11 +369,10 @@ impl<'a> Planner<'a> {
                     (Some((_, preference)), _) if preference.map(u32::from) == now.preference => {
                         wanted.remove(&key);
                     }
-                    (Some(_), _) => {}
                     (None, Some(vid)) if self.drops(vid) => {
                         self.change(vid).remove_routes.insert(key);
                     }
-                    (None, _) => {}
+                    _ => {}
                 }
             }
         }

@@ -19,7 +19,7 @@ pub enum Routing {
     /// The dialect of this name has no VRFs.
     Unknown(&'static str),
     /// What was read.
-    Read(ObservedRouting),
+    Read(Box<ObservedRouting>),
 }
 
 impl Routing {
