@@ -6,6 +6,7 @@ mod junos;
 mod nxos;
 mod openconfig;
 mod routing;
+mod routing_session;
 mod shelf;
 mod srlinux;
 

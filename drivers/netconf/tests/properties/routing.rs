@@ -70,13 +70,14 @@ fn values(name: &str, one_target: bool) -> FabricVrf {
     }
 }
 
+/// How a VLAN is led into a VRF.
 #[derive(Clone, Debug)]
-struct Led {
-    vrf: String,
-    port: usize,
-    addresses: BTreeSet<(bool, u8)>,
-    mtu: Option<u32>,
-    routes: BTreeMap<u8, Option<u8>>,
+pub struct Led {
+    pub vrf: String,
+    pub port: usize,
+    pub addresses: BTreeSet<(bool, u8)>,
+    pub mtu: Option<u32>,
+    pub routes: BTreeMap<u8, Option<u8>>,
 }
 
 prop_compose! {
@@ -120,7 +121,8 @@ fn routed(id: u16, led: &Led) -> RoutedInterface {
     }
 }
 
-fn desired(
+/// The desired state with these VLANs and VRFs.
+pub fn desired(
     vlans: &BTreeMap<u16, Led>,
     vrfs: &BTreeSet<String>,
     is_router: bool,
@@ -255,7 +257,7 @@ impl Subject {
     }
 }
 
-const OPENCONFIG: Subject = Subject {
+pub const OPENCONFIG: Subject = Subject {
     dialect: &OpenConfig,
     model: &Model {
         lists: &[
