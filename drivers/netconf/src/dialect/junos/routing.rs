@@ -5,6 +5,7 @@
 //! direction, since more need policies. An interface gets `vlan-tagging` with our first unit if it had no unit, and
 //! loses it with the last one. Groups are not applied to routing instances and units.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -53,14 +54,14 @@ impl RoutingDialect for Junos {
     }
 
     fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
-        let mut parser = Parser::default();
-        walk_tags(reply, scope, |step| parser.step(&step))?;
+        let (mut parser, inactive) = (Parser::default(), Cell::new(false));
+        walk_tags(reply, |element| scope(element, &inactive), |step| parser.step(&step, inactive.take()))?;
         Ok(parser.finish())
     }
 }
 
 /// Deactivated elements count as absent, except instances and units, whose names stay in use.
-fn scope(element: &Element<'_>) -> Scope {
+fn scope(element: &Element<'_>, found_inactive: &Cell<bool>) -> Scope {
     let envelope = element.within.is_empty() && matches!(element.name(), "rpc-reply" | "data");
     if element.namespace == NETCONF && envelope {
         return Scope::Transparent;
@@ -70,9 +71,9 @@ fn scope(element: &Element<'_>) -> Scope {
             .iter()
             .any(|base| element.namespace.starts_with(base));
     let inactive = element.has_attribute("inactive", "inactive") || element.has_attribute("active", "false");
-    let in_inactive = element.within.ends_with("/unit") && element.name() == "description";
     let stays = matches!(element.name(), "instance" | "unit");
-    if !known || inactive && (!stays || in_inactive) { Scope::Foreign } else { Scope::Known }
+    found_inactive.set(inactive && stays);
+    if !known || inactive && !stays { Scope::Foreign } else { Scope::Known }
 }
 
 /// A target or distinguisher as [`FabricVrf`] writes it: without the letter after an AS number of four bytes.
@@ -119,6 +120,8 @@ struct Parser {
     name: String,
     vrf: ObservedVrf,
     has_label: bool,
+    /// The routing instance is deactivated.
+    inactive: bool,
     /// A static route: its prefix, next hops and preference, and whether it has other settings.
     route: (Option<IpNet>, Vec<String>, Option<u32>, bool),
     /// A VLAN: its VID and `l3-interface`.
@@ -132,6 +135,7 @@ struct Parser {
 
 #[derive(Default)]
 struct Unit {
+    inactive: bool,
     name: String,
     vlan: Option<String>,
     tagged: bool,
@@ -139,16 +143,18 @@ struct Unit {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) -> Result<(), TooLarge> {
+    /// `inactive`: an instance or unit begins that is deactivated.
+    fn step(&mut self, step: &Step<'_>, inactive: bool) -> Result<(), TooLarge> {
         match step {
             Step::Enter(path) => match path.strip_prefix("configuration/").unwrap_or_default() {
                 "routing-instances/instance" => {
                     self.kept.entry(size_of::<ObservedVrf>());
                     (self.name, self.vrf, self.has_label) = Default::default();
+                    self.inactive = inactive;
                 }
                 "vlans/vlan" => self.vlan = Default::default(),
                 "interfaces/interface" => self.port = String::new(),
-                "interfaces/interface/unit" => self.unit = Unit::default(),
+                "interfaces/interface/unit" => self.unit = Unit { inactive, ..Unit::default() },
                 within if within.ends_with("static/route") => self.route = Default::default(),
                 _ => {}
             },
@@ -172,6 +178,7 @@ impl Parser {
         match rest {
             "" => {
                 vrf.exports = Some(self.has_label);
+                vrf.is_vrf &= !self.inactive;
                 self.observed.vrfs.insert(std::mem::take(&mut self.name), std::mem::take(vrf));
             }
             "name" => text.clone_into(&mut self.name),
@@ -274,7 +281,10 @@ impl Parser {
 
     /// Adds a unit by its number, and by its VLAN where that is another.
     fn leave_unit(&mut self) {
-        let Unit { name, vlan, tagged, mut interface } = std::mem::take(&mut self.unit);
+        let Unit { inactive, name, vlan, tagged, mut interface } = std::mem::take(&mut self.unit);
+        if inactive {
+            interface.description = Some("deactivated".to_owned());
+        }
         self.kept.entry(size_of::<ObservedInterface>() + size_of::<RoutedId>());
         let parent = self.observed.parents.entry(self.port.clone()).or_default();
         parent.units += 1;

@@ -17,8 +17,8 @@ use crate::dialect::locate_error::predicates;
 use crate::dialect::{ParseError, RoutingDialect, select_interfaces};
 use crate::memory::Counter;
 use crate::plan::{
-    ChangeUnit, Changes, InterfaceValues, ObservedConfig, ObservedInterface, ObservedRoute, ObservedRouting,
-    ObservedVrf, RouteKey, RoutedChange, RoutedId, VrfChange,
+    ChangeUnit, Changes, InterfaceValues, ObservedConfig, ObservedInterface, ObservedParent, ObservedRoute,
+    ObservedRouting, ObservedVrf, RouteKey, RoutedChange, RoutedId, VrfChange,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -162,7 +162,10 @@ impl Parser {
             {
                 self.next_hop = Default::default();
             }
-            "interfaces/interface" => (self.port, self.unit) = Default::default(),
+            "interfaces/interface" => {
+                self.kept.entry(size_of::<ObservedParent>());
+                (self.port, self.unit) = Default::default();
+            }
             "interfaces/interface/subinterfaces/subinterface" => self.unit = Unit::default(),
             "interfaces/interface/routed-vlan" => self.unit.is_irb = true,
             _ if path.ends_with("/addresses/address") => self.address = Default::default(),
