@@ -5,6 +5,8 @@ mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
+mod routing;
+mod routing_session;
 mod shelf;
 mod srlinux;
 
