@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use eno_fabric_driver::desired::listed_name;
+use eno_fabric_driver::desired::{listed_name, vlans_of};
 use eno_schemas::{
     DeviceRole, FabricDesired, FabricPort, FabricVlans, FabricVrf, Item, Note, Rejection, RoutedInterface,
     VlanId, VlanSet, routed_description, vrf_description,
@@ -122,8 +122,21 @@ fn unknown(dialect: &str, desired: &FabricDesired) -> RoutingPlan {
     let vrfs = desired.vrfs.iter().map(|vrf| Item::vrf(&vrf.name));
     let routed =
         desired.vlans.iter().filter_map(|vlan| Some(Item::routed(&vlan.routed.as_ref()?.vrf, vlan.vid)));
-    let rejected = vrfs.chain(routed).map(|item| Rejection::permanent(item, &*reason)).collect();
+    let rejected = vrfs.chain(routed).map(|item| Rejection::permanent(item, &*reason));
+    let rejected = rejected.chain(led_nowhere(desired).map(reject_led_nowhere)).collect();
     RoutingPlan { rejected, ..RoutingPlan::default() }
+}
+
+/// The VLANs of a router that are led into no VRF.
+fn led_nowhere(desired: &FabricDesired) -> impl Iterator<Item = VlanId> {
+    let is_router = desired.device.role == DeviceRole::Router;
+    let on_ports = if is_router { vlans_of(&desired.ports) } else { VlanSet::EMPTY };
+    let vlans = desired.vlans.iter().filter(|vlan| vlan.routed.is_none()).map(|vlan| vlan.vid);
+    vlans.filter(move |vid| on_ports.contains(*vid))
+}
+
+fn reject_led_nowhere(vid: VlanId) -> Rejection {
+    Rejection::permanent(Item::vlan(vid), "the device is a router, and the VLAN is led into no VRF")
 }
 
 struct Planner<'a> {
@@ -217,19 +230,14 @@ impl<'a> Planner<'a> {
     }
 
     fn plan_interfaces(&mut self) {
-        let (desired, is_router) = (self.desired, self.desired.device.role == DeviceRole::Router);
+        let desired = self.desired;
+        self.plan.rejected.extend(led_nowhere(desired).map(reject_led_nowhere));
         for vlan in &desired.vlans {
-            let vid = vlan.vid;
-            let Some(routed) = vlan.routed.as_deref() else {
-                if is_router && desired.ports.iter().any(|port| port.vlans.contains(vid)) {
-                    self.reject(Item::vlan(vid), "the device is a router, and the VLAN is led into no VRF");
-                }
-                continue;
-            };
-            if let Some(id) = self.place(vid, routed) {
+            let Some(routed) = vlan.routed.as_deref() else { continue };
+            if let Some(id) = self.place(vlan.vid, routed) {
                 self.plan_interface(id, routed);
             } else {
-                self.kept.insert(vid);
+                self.kept.insert(vlan.vid);
             }
         }
     }
