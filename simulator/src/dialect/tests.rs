@@ -195,7 +195,7 @@ const OPENCONFIG_VRF: VrfXml = VrfXml {
              <name>{name}</name><config><name>{name}</name><type \
              xmlns:t=\"http://openconfig.net/yang/network-instance-types\">t:L3VRF</type><description>eno-a {name}\
              </description><route-distinguisher>65000:100</route-distinguisher></config><inter-instance-policies>\
-             <import-export-policy xmlns=\"http://openconfig.net/yang/evpn\"><config>\
+             <import-export-policy><config>\
              <export-route-target>65000:2</export-route-target><import-route-target>65000:1</import-route-target>\
              </config></import-export-policy></inter-instance-policies><table-connections>{connections}\
              </table-connections><interfaces><interface><id>{member}</id><config><id>{member}</id>\

@@ -144,14 +144,14 @@ pub(super) const DISTINGUISHER_TYPE: Type = Type::Restricted(&DISTINGUISHER);
 
 /// Content of `network-instance`: `inter-instance-policies`.
 pub(super) const POLICIES: &[Definition] =
-    &[Definition::container("import-export-policy", &EVPN, TARGETS_CONTENT)];
+    &[Definition::container("import-export-policy", &NETWORK_INSTANCE, TARGETS_CONTENT)];
 
 const TARGETS_CONTENT: &[Definition] =
-    &[Definition::container("config", &EVPN, TARGETS), Definition::mirror(&EVPN, TARGETS)];
+    &[Definition::container("config", &NETWORK_INSTANCE, TARGETS), Definition::mirror(&NETWORK_INSTANCE, TARGETS)];
 
 const TARGETS: &[Definition] = &[
-    Definition::leaf_list("export-route-target", &EVPN, Type::Restricted(&ROUTE_TARGET)),
-    Definition::leaf_list("import-route-target", &EVPN, Type::Restricted(&ROUTE_TARGET)),
+    Definition::leaf_list("export-route-target", &NETWORK_INSTANCE, Type::Restricted(&ROUTE_TARGET)),
+    Definition::leaf_list("import-route-target", &NETWORK_INSTANCE, Type::Restricted(&ROUTE_TARGET)),
 ];
 
 /// Content of `network-instance`: `table-connections`.
