@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::FabricVrf;
 
-use crate::kinds::{Spec, VrfSpec};
+use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Target};
@@ -76,6 +76,12 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
         }
         _ => {}
     }
+}
+
+/// A service is not led into a VRF any more as it was: others may have the addresses and routes.
+pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
+    store.revalidate_referrers(&Key::cluster(Kind::VRF, &former.vrf), work);
+    revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
 }
 
 /// A service changed: whether next hops of its Subnets answer may have, too.

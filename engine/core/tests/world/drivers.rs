@@ -385,7 +385,8 @@ impl World {
                 };
                 let ports = state.ports.iter().map(carried).collect();
                 let (vrfs, routed) = routed_as_desired(state, as_fabric(&command.desired));
-                let is_refused = |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
+                let is_refused =
+                    |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
                 Applied::Fabric {
                     vlans: vlans.collect(),
                     closed: Some(closed_ports(&ports)),
