@@ -236,7 +236,7 @@ fn change_of_what_leads_in_is_a_new_command() {
             assert_ne!(commanded(&w, device), before.0, "{index}");
             assert_eq!(others(&w), before.1, "only the device is commanded");
             assert_eq!(w.phase(&keys.routed), Phase::Pending, "{index}: {}", w.message(&keys.routed));
-            w.assert_phase(&[&keys.service, &keys.attachment, &keys.vrf], Phase::Ready, "");
+            w.assert_phase(&[&keys.service, &keys.vrf], Phase::Ready, "");
             w.end_silence();
             assert_eq!(w.phase(&keys.routed), Phase::Ready, "{index}: {}", w.message(&keys.routed));
             assert_eq!(carrying(&w, 100), ports_to(device));
@@ -283,7 +283,7 @@ fn vlan_stays_for_the_pods_when_the_gateway_goes() {
         w.silent.insert(switch(device));
         w.delete_and_settle(&keys.routed);
         assert_eq!(w.phase(&keys.routed), Phase::Terminating);
-        w.assert_phase(&[&keys.vrf, &keys.service, &keys.attachment], Phase::Ready, "");
+        w.assert_phase(&[&keys.vrf, &keys.service], Phase::Ready, "");
         w.restart_and_settle();
         assert_eq!(w.phase(&keys.routed), Phase::Terminating, "the device has it");
         w.end_silence();

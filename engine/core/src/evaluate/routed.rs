@@ -58,14 +58,7 @@ impl<'a> Evaluator<'a> {
 
     /// Why a VRF is not confirmed to be gone.
     pub(super) fn remains_of_vrf(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
-        let record = self.store.get(key)?;
-        let spec = record.status.realized.as_deref().or(record.spec.as_deref().ok())?.vrf()?;
-        let left: BTreeSet<&Name> = self.fabric.placements.left(key).collect();
-        let named: BTreeSet<&Name> = spec.devices.iter().map(|one| &one.name).collect();
-        let mut devices = named.union(&left).filter_map(|name| self.fabric.named_device(name));
-        let (name, device) = devices.find(|(name, device)| {
-            device.has_leaving_vrf(&key.name) || (left.contains(name) && !device.is_known())
-        })?;
+        let (name, device) = self.fabric.device_with_remains_of(key)?;
         evaluation.awaited = Some(name.clone());
         Some(match device.failure.as_ref().map(|failure| failure.reason.as_str()).or(device.clash()) {
             Some(why) => format!("FabricDevice {name}: the VRF can't be removed yet: {why}"),

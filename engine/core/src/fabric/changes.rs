@@ -351,15 +351,6 @@ impl Changes {
         self.open_by_vlan.contains_key(&vid)
     }
 
-    /// True when a change of the ports that carry the VLAN is not confirmed yet.
-    pub fn is_open_on_ports(&self, vid: VlanId, wanted: Option<&Owners>) -> bool {
-        let mut open = self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::iter);
-        open.any(|(network, history)| {
-            let ports = &place_of(wanted, network).ports;
-            history.iter().any(|(_, place)| place.ports != *ports)
-        })
-    }
-
     /// True when a change of the network is not confirmed yet.
     pub fn has_open(&self, network: &Key) -> bool {
         self.open_vlans_of(network).next().is_some()

@@ -10,6 +10,7 @@ use crate::work::Work;
 use crate::{Key, Kind, Name, Target};
 
 use super::Fabric;
+use super::device::DeviceTarget;
 
 impl Fabric {
     /// Puts a VRF on its devices and takes it off all others.
@@ -23,6 +24,14 @@ impl Fabric {
                 work.evaluate.insert(key.clone());
             }
         }
+    }
+
+    /// A device that may have a VRF which is being deleted.
+    pub fn device_with_remains_of(&self, key: &Key) -> Option<(&Name, &DeviceTarget)> {
+        let left: BTreeSet<&Name> = self.placements.left(key).collect();
+        self.devices.iter().find(|(name, device)| {
+            device.has_vrf_of(&key.name) || (left.contains(name) && !device.is_known())
+        })
     }
 
     /// The live drivers that can make no VRFs changed.

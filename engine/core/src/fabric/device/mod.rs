@@ -277,7 +277,8 @@ impl DeviceTarget {
     /// Notes that the device has confirmed a state.
     fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_complete(extent);
-        self.vrfs.confirm(extent);
+        let routed = || self.wanted.values().filter_map(Owners::routed);
+        self.vrfs.confirm(extent, |name| routed().any(|routed| routed.vrf == name));
         self.changes.confirm(extent, &self.wanted)
     }
 
@@ -392,11 +393,10 @@ impl DeviceTarget {
 
     /// The ports that the last report confirmed with `vid`. `None`: it confirmed none.
     fn confirmed_on(&self, vid: VlanId) -> Option<impl Fn(u16) -> bool> {
-        let is_open = || self.changes.is_open_on_ports(vid, self.wanted.get(&vid));
         let observed = self
             .applied
             .as_ref()
-            .filter(|observed| self.known && observed.vlans.contains(vid) && !is_open())?;
+            .filter(|observed| self.known && observed.vlans.contains(vid) && !self.changes.is_open(vid))?;
         Some(move |index| observed.ports.get(usize::from(index)).is_some_and(|vlans| vlans.contains(vid)))
     }
 
@@ -434,8 +434,7 @@ impl DeviceTarget {
     pub fn worst_on_ports(&self, only: Option<VlanId>) -> Vec<(u16, VlanId)> {
         let wanted = self.wanted.iter().filter(|(vid, _)| only.is_none_or(|only| only == **vid));
         let carried = self.carried(wanted.map(|(vid, owners)| (*vid, owners)));
-        let is_open = |vid: &VlanId| self.changes.is_open_on_ports(*vid, self.wanted.get(vid));
-        let open: VlanSet = self.changes.open_vlans().filter(is_open).collect();
+        let open: VlanSet = self.changes.open_vlans().collect();
         let worst = (0..).zip(carried).filter_map(|(index, vlans)| {
             let there = self.applied.as_ref().filter(|_| self.known).map_or(VlanSet::EMPTY, |observed| {
                 let there = observed.ports.get(usize::from(index)).unwrap_or(&VlanSet::EMPTY);
