@@ -276,6 +276,21 @@ fn vrf_that_is_renamed_takes_its_services_along() {
     }
 }
 
+/// A VRF that leaves a device where a service is led into it: the VRFAttachment says so, and what is there stays.
+#[test]
+fn vrf_stays_where_a_service_is_led_into_it() {
+    let (mut w, keys) = gateway_world("gw");
+    w.apply_and_settle(vrf("v", &["leaf2"]));
+    let message = "spec.Interfaces[0].Device: FabricDevice gw is not in Devices of VRF v: name one of leaf2, or add it there";
+    w.assert_phase(&[&keys.routed], Phase::Error, message);
+    assert_eq!(w.commanded_fabric("gw").vrfs, [local_vrf("v")]);
+    w.assert_restart_changes_nothing();
+    w.apply_and_settle(routed_at("leaf2"));
+    w.assert_phase(&keys.all(), Phase::Ready, "");
+    assert!(w.commanded_fabric("gw").vrfs.is_empty() && commanded(&w, "gw").is_none());
+    assert_eq!(commanded(&w, "leaf2"), Some(interface("v", &["10.1.0.1/24"])));
+}
+
 #[test]
 fn vlan_stays_for_the_pods_when_the_gateway_goes() {
     for device in GATEWAYS {

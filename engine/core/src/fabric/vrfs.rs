@@ -13,12 +13,16 @@ use super::Fabric;
 use super::device::DeviceTarget;
 
 impl Fabric {
-    /// Puts a VRF on its devices and takes it off all others.
+    /// Puts a VRF on its devices and takes it off all others, but for those where a service is still led into it.
     pub(super) fn place_vrf(&mut self, store: &Store, key: &Key, work: &mut Work) {
         let record = store.get(key).filter(|record| record.finalized);
         let spec = record.and_then(|record| record.effective.as_deref()?.vrf());
+        let users = store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
+        let used: BTreeSet<&Name> =
+            users.filter(|user| user.vrf == key.name).flat_map(VrfAttachmentSpec::devices).collect();
         for (name, device) in &mut self.devices {
-            let vrf = spec.and_then(|spec| vrf_on(spec, key, name));
+            let kept = device.wanted_vrf(&key.name).filter(|_| used.contains(name));
+            let vrf = spec.and_then(|spec| vrf_on(spec, key, name, kept));
             if device.want_vrf(&key.name, vrf, self.change_count) {
                 work.publish.insert(Target::Fabric(name.clone()));
                 work.evaluate.insert(key.clone());
@@ -48,12 +52,14 @@ impl Fabric {
     }
 }
 
-fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name) -> Option<FabricVrf> {
-    let own = spec.devices.iter().find(|one| one.name == *device)?;
+/// A VRF on a device. `kept`: what is there, if it stays though the spec does not name the device any more.
+fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name, kept: Option<&FabricVrf>) -> Option<FabricVrf> {
+    let own = spec.devices.iter().find(|one| one.name == *device);
+    let own = own.map(|own| &own.route_distinguisher).or(kept.map(|kept| &kept.route_distinguisher))?;
     Some(FabricVrf {
         name: spec.device_name(&key.name).to_owned(),
         owner: key.to_string(),
-        route_distinguisher: own.route_distinguisher.clone(),
+        route_distinguisher: own.clone(),
         import_targets: spec.import_targets.clone(),
         export_targets: spec.export_targets.clone(),
     })
@@ -89,7 +95,9 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
 
 /// A service is not led into a VRF any more as it was: others may have the addresses and routes.
 pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
-    store.revalidate_referrers(&Key::cluster(Kind::VRF, &former.vrf), work);
+    let vrf = Key::cluster(Kind::VRF, &former.vrf);
+    store.revalidate_referrers(&vrf, work);
+    work.place.insert(vrf);
     revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
 }
 

@@ -78,6 +78,11 @@ impl DeviceTarget {
         true
     }
 
+    /// The VRF that the object `owner` wants.
+    pub fn wanted_vrf(&self, owner: &Name) -> Option<&FabricVrf> {
+        self.vrfs.wanted.get(owner)
+    }
+
     /// Takes the VRFs of a former leader's command that are not wanted any more as leaving.
     pub(super) fn restore_vrfs(&mut self, former: &[FabricVrf]) {
         for vrf in former {
