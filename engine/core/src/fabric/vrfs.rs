@@ -21,7 +21,7 @@ impl Fabric {
         let used: BTreeSet<&Name> =
             users.filter(|user| user.vrf == key.name).flat_map(VrfAttachmentSpec::devices).collect();
         for (name, device) in &mut self.devices {
-            let kept = device.wanted_vrf(&key.name).filter(|_| used.contains(name));
+            let kept = device.vrf_of(&key.name).filter(|_| used.contains(name));
             let vrf = spec.and_then(|spec| vrf_on(spec, key, name, kept));
             if device.want_vrf(&key.name, vrf, self.change_count) {
                 work.publish.insert(Target::Fabric(name.clone()));

@@ -78,9 +78,10 @@ impl DeviceTarget {
         true
     }
 
-    /// The VRF that the object `owner` wants.
-    pub fn wanted_vrf(&self, owner: &Name) -> Option<&FabricVrf> {
-        self.vrfs.wanted.get(owner)
+    /// The VRF that the object `owner` wants, or that it wanted and that may still be there.
+    pub fn vrf_of(&self, owner: &Name) -> Option<&FabricVrf> {
+        let mut leaving = self.vrfs.leaving.values().filter(|leaving| leaving.owner == *owner);
+        self.vrfs.wanted.get(owner).or_else(|| leaving.next().map(|leaving| &leaving.vrf))
     }
 
     /// Takes the VRFs of a former leader's command that are not wanted any more as leaving.
