@@ -25,6 +25,7 @@ use reports::Startup;
 
 use crate::evaluate::{Evaluator, Statuses, stalled, write};
 use crate::fabric::{Fabric, vrfs};
+use crate::kinds::Spec;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
 use crate::node::state::HostStates;
@@ -267,6 +268,7 @@ impl Engine {
         }
         let Some(verdict) = self.validator().decide(&key) else { return };
         let (same, changed) = (verdict.same, verdict.changed);
+        let former = self.store.effective(&key, Spec::vrf_attachment).filter(|_| changed).cloned();
         self.apply(&key, verdict);
         self.update_references(&key);
         if !same {
@@ -292,6 +294,9 @@ impl Engine {
             }
         } else if changed {
             self.follow_change(&key);
+            if let Some(former) = former {
+                vrfs::follow_leaving(&self.store, &former, &mut self.work);
+            }
         }
     }
 

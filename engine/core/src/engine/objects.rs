@@ -93,9 +93,7 @@ impl Engine {
             Kind::VRFAttachment => {
                 let spec = record.and_then(|record| record.status.realized.as_deref()?.vrf_attachment());
                 if let Some(spec) = spec {
-                    let service = Key::cluster(Kind::L2Service, &spec.service);
-                    vrfs::revalidate_users_of_addresses(&self.store, &service, &mut self.work);
-                    self.store.revalidate_referrers(&Key::cluster(Kind::VRF, &spec.vrf), &mut self.work);
+                    vrfs::follow_leaving(&self.store, spec, &mut self.work);
                 }
             }
             _ => {}

@@ -293,6 +293,7 @@ impl<'a> Evaluator<'a> {
                 }
                 if let Some(spec) = self.store.effective(key, Spec::vrf_attachment) {
                     inputs.add(spec);
+                    inputs.add(self.vrf_name(spec));
                 }
                 self.hosts.add_demand_inputs(key, &mut inputs);
             }

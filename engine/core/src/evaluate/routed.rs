@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::evaluate::{Evaluator, NetworkPath};
 use crate::fabric::placement::Placement;
-use crate::kinds::{Spec, VrfSpec};
+use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part};
 use crate::{ConditionReason, ConditionType, Key, Kind, Name};
@@ -29,11 +29,16 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// The name on devices of the VRF that a service is led into.
+    pub(super) fn vrf_name(&self, spec: &'a VrfAttachmentSpec) -> &'a str {
+        let vrf = self.store.effective(&Key::cluster(Kind::VRF, &spec.vrf), Spec::vrf);
+        vrf.map_or(&*spec.vrf, |vrf| vrf.device_name(&spec.vrf))
+    }
+
     /// Visits what leads a service into a VRF on the devices of a VRFAttachment.
     pub(super) fn visit_routed(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
         let Some(spec) = self.store.effective(key, Spec::vrf_attachment) else { return };
-        let vrf = self.store.effective(&Key::cluster(Kind::VRF, &spec.vrf), Spec::vrf);
-        let vrf = vrf.map_or(&*spec.vrf, |vrf| vrf.device_name(&spec.vrf));
+        let vrf = self.vrf_name(spec);
         for NetworkPath { network, vid, .. } in networks {
             let placement = self.fabric.placements.get(network);
             for name in spec.devices() {
@@ -52,11 +57,9 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Why a VRF is not confirmed to be gone.
-    pub(super) fn remains_of_vrf(&self, key: &Key) -> Option<String> {
-        let record = self.store.get(key)?;
-        let spec = record.status.realized.as_deref().or(record.spec.as_deref().ok())?.vrf()?;
-        let mut devices = spec.devices.iter().filter_map(|one| self.fabric.named_device(&one.name));
-        let (name, device) = devices.find(|(_, device)| device.has_leaving_vrf(&key.name))?;
+    pub(super) fn remains_of_vrf(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        let (name, device) = self.fabric.device_with_remains_of(key)?;
+        evaluation.awaited = Some(name.clone());
         Some(match device.failure.as_ref().map(|failure| failure.reason.as_str()).or(device.clash()) {
             Some(why) => format!("FabricDevice {name}: the VRF can't be removed yet: {why}"),
             None => format!("FabricDevice {name}: the removal of the VRF {}", self.wait(&device.driver)),

@@ -126,7 +126,7 @@ impl<'a> Evaluator<'a> {
             });
         }
         if key.kind == Kind::VRF {
-            return self.remains_of_vrf(key);
+            return self.remains_of_vrf(key, evaluation);
         }
         let service = |name: &Name| Key::cluster(Kind::L2Service, name);
         let networks: BTreeSet<Key> = match record.spec.as_deref() {

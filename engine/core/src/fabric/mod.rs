@@ -188,7 +188,7 @@ impl Fabric {
     pub fn restore_removals(&mut self, store: &Store, devices: &BTreeSet<Name>) -> BTreeSet<Key> {
         let going = store.iter().filter(|(key, record)| {
             !devices.is_empty()
-                && key.kind.leads_over_networks()
+                && (key.kind.leads_over_networks() || key.kind == Kind::VRF)
                 && record.status.phase == Some(Phase::Terminating)
         });
         let going: BTreeSet<Key> = going.map(|(key, _)| key.clone()).collect();
@@ -286,7 +286,7 @@ impl Fabric {
     }
 }
 
-/// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, it is a
+/// True when a switch may have VLANs, VRFs or routed interfaces that its last command removes: there is no report, it is on another command, it is a
 /// failure, or the switch may still roll the removal back. `hash`: that of the command.
 pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Report>) -> bool {
     let Some(report) = report else { return true };
@@ -296,10 +296,13 @@ pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Rep
     if report.outcome == Outcome::Held {
         return true;
     }
-    let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return true };
+    let Some(Applied::Fabric { vlans, ports, vrfs, routed, .. }) = &report.applied else { return true };
     let commanded = command.vlans.vids();
     let carries = |name: &str| command.ports.iter().find(|port| port.name == name).map(|port| &port.vlans);
+    let is_routed = |vid: VlanId| command.vlans.get(vid).is_some_and(|vlan| vlan.routed.is_some());
     !vlans.is_subset(&commanded)
+        || !routed.iter().all(is_routed)
+        || !vrfs.iter().all(|name| command.vrfs.iter().any(|vrf| vrf.name == *name))
         || ports.iter().any(|(name, vlans)| !vlans.is_subset(carries(name).unwrap_or(&VlanSet::EMPTY)))
 }
 

@@ -4,25 +4,38 @@ use std::collections::BTreeSet;
 
 use eno_schemas::FabricVrf;
 
-use crate::kinds::{Spec, VrfSpec};
+use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Target};
 
 use super::Fabric;
+use super::device::DeviceTarget;
 
 impl Fabric {
-    /// Puts a VRF on its devices and takes it off all others.
+    /// Puts a VRF on its devices and takes it off all others, but for those where a service is still led into it.
     pub(super) fn place_vrf(&mut self, store: &Store, key: &Key, work: &mut Work) {
         let record = store.get(key).filter(|record| record.finalized);
         let spec = record.and_then(|record| record.effective.as_deref()?.vrf());
+        let users = store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
+        let used: BTreeSet<&Name> =
+            users.filter(|user| user.vrf == key.name).flat_map(VrfAttachmentSpec::devices).collect();
         for (name, device) in &mut self.devices {
-            let vrf = spec.and_then(|spec| vrf_on(spec, key, name));
+            let kept = device.vrf_of(&key.name).filter(|_| used.contains(name));
+            let vrf = spec.and_then(|spec| vrf_on(spec, key, name, kept));
             if device.want_vrf(&key.name, vrf, self.change_count) {
                 work.publish.insert(Target::Fabric(name.clone()));
                 work.evaluate.insert(key.clone());
             }
         }
+    }
+
+    /// A device that may have a VRF which is being deleted.
+    pub fn device_with_remains_of(&self, key: &Key) -> Option<(&Name, &DeviceTarget)> {
+        let left: BTreeSet<&Name> = self.placements.left(key).collect();
+        self.devices.iter().find(|(name, device)| {
+            device.has_vrf_of(&key.name) || (left.contains(name) && !device.is_known())
+        })
     }
 
     /// The live drivers that can make no VRFs changed.
@@ -39,12 +52,14 @@ impl Fabric {
     }
 }
 
-fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name) -> Option<FabricVrf> {
-    let own = spec.devices.iter().find(|one| one.name == *device)?;
+/// A VRF on a device. `kept`: what is there, if it stays though the spec does not name the device any more.
+fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name, kept: Option<&FabricVrf>) -> Option<FabricVrf> {
+    let own = spec.devices.iter().find(|one| one.name == *device);
+    let own = own.map(|own| &own.route_distinguisher).or(kept.map(|kept| &kept.route_distinguisher))?;
     Some(FabricVrf {
         name: spec.device_name(&key.name).to_owned(),
         owner: key.to_string(),
-        route_distinguisher: own.route_distinguisher.clone(),
+        route_distinguisher: own.clone(),
         import_targets: spec.import_targets.clone(),
         export_targets: spec.export_targets.clone(),
     })
@@ -76,6 +91,14 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
         }
         _ => {}
     }
+}
+
+/// A service is not led into a VRF any more as it was: others may have the addresses and routes.
+pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
+    let vrf = Key::cluster(Kind::VRF, &former.vrf);
+    store.revalidate_referrers(&vrf, work);
+    work.place.insert(vrf);
+    revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
 }
 
 /// A service changed: whether next hops of its Subnets answer may have, too.

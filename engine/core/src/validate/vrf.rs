@@ -26,7 +26,9 @@ impl Validator<'_> {
                 return Err(Invalid::new(format!("Devices[{index}].Name"), problem));
             }
             let name = spec.device_name(&key.name);
-            let others = self.store.of_kind(Kind::VRF).filter(|(other, _)| self.comes_before(other, key));
+            let is_realised = self.store.effective(key, Spec::vrf) == Some(spec);
+            let others = self.store.of_kind(Kind::VRF);
+            let others = others.filter(|(other, _)| self.comes_before(other, key, is_realised));
             let mut holders: Vec<&Name> = others
                 .filter(|(other, record)| {
                     let spec = record.effective.as_deref().and_then(Spec::vrf);
@@ -49,12 +51,15 @@ impl Validator<'_> {
         Ok(())
     }
 
-    /// True when another object keeps what both want: it is realised, and this one is not or is younger.
-    fn comes_before(&self, other: &Key, key: &Key) -> bool {
+    /// True when another object keeps what both want: it is realised, and this one is not as it is now, or is younger.
+    fn comes_before(&self, other: &Key, key: &Key, is_realised: bool) -> bool {
         let (Some(theirs), Some(own)) = (self.store.get(other), self.store.get(key)) else { return false };
-        other != key
-            && theirs.effective.is_some()
-            && (own.effective.is_none() || theirs.seniority() < own.seniority())
+        other != key && theirs.effective.is_some() && (!is_realised || theirs.seniority() < own.seniority())
+    }
+
+    /// True when a service is led into a VRF as its VRFAttachment wants it.
+    fn is_led_in(&self, key: &Key, spec: &VrfAttachmentSpec) -> bool {
+        self.store.effective(key, Spec::vrf_attachment) == Some(spec)
     }
 
     /// Checks what leads a service into a VRF against both, and against all others that lead there.
@@ -109,9 +114,10 @@ impl Validator<'_> {
                 );
                 return Err(Invalid::new(field, problem));
             }
+            let is_led_in = self.is_led_in(key, spec);
             let mut others = self.store.vrf_attachments_of(&service_key);
             let other = others.find(|(other, theirs)| {
-                self.comes_before(other, key) && theirs.devices().any(|one| one == device)
+                self.comes_before(other, key, is_led_in) && theirs.devices().any(|one| one == device)
             });
             if let Some((other, _)) = other {
                 let problem = format!(
@@ -216,7 +222,8 @@ impl Validator<'_> {
 
     /// No network and no static route overlaps those of another service in the VRF, and no address is given twice.
     fn check_overlaps(&self, key: &Key, spec: &VrfAttachmentSpec, vrf: &Key) -> Result<(), Invalid> {
-        let others = self.store.referrers(vrf).filter(|other| self.comes_before(other, key));
+        let is_led_in = self.is_led_in(key, spec);
+        let others = self.store.referrers(vrf).filter(|other| self.comes_before(other, key, is_led_in));
         let others = others.filter_map(|other| {
             let theirs = self.store.effective(other, Spec::vrf_attachment)?;
             (theirs.vrf == spec.vrf).then_some((other, theirs))

@@ -88,6 +88,27 @@ pub fn subnet(name: &str, network: &str) -> Object {
     object(Kind::Subnet, name, json!({ "Ipam": "whereabouts", "Network": network }))
 }
 
+/// A router whose ports lead to ports of switches.
+pub fn router(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
+    edit_spec(&device(name, ports), |spec| {
+        let Spec::Device(spec) = spec else { unreachable!() };
+        spec.device.role = DeviceRole::Router;
+    })
+}
+
+/// A VRF that is local to these devices.
+pub fn vrf(name: &str, devices: &[&str]) -> Object {
+    let devices: Vec<Value> = devices.iter().map(|name| json!({ "Name": name })).collect();
+    object(Kind::VRF, name, json!({ "Devices": devices }))
+}
+
+/// Leads a service into a VRF on a device.
+pub fn vrf_attachment(name: &str, vrf: &str, service: &str, device: &str, addresses: &[&str]) -> Object {
+    let interfaces = json!([{ "Device": device, "Addresses": addresses }]);
+    let spec = json!({ "VRF": vrf, "L2Service": service, "Interfaces": interfaces });
+    object(Kind::VRFAttachment, name, spec)
+}
+
 /// The service with these Subnets.
 pub fn with_subnets(service: &Object, subnets: &[&str]) -> Object {
     edit_spec(service, |spec| {

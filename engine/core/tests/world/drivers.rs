@@ -92,7 +92,14 @@ pub fn refuse(
     for vid in refused {
         let was = vlan_placement(before, vid);
         if was != vlan_placement(Some(state), vid) {
+            let exists = was.0;
             set_vlan_placement(state, vid, was);
+            if let Some(vlan) = state.vlans.get(vid).filter(|_| exists).cloned() {
+                let former = before.and_then(|before| before.vlans.get(vid));
+                let routed = former.and_then(|former| former.routed.clone());
+                state.vlans.retain(|vlan| vlan.vid != vid);
+                state.vlans.extend([FabricVlan { routed, ..vlan }]);
+            }
             let (item, reason) = (Item::vlan(vid), "resource exhausted".into());
             rejected.push(Rejection { item, reason, retryable: true, unreachable: false });
         }
@@ -385,7 +392,8 @@ impl World {
                 };
                 let ports = state.ports.iter().map(carried).collect();
                 let (vrfs, routed) = routed_as_desired(state, as_fabric(&command.desired));
-                let is_refused = |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
+                let is_refused =
+                    |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
                 Applied::Fabric {
                     vlans: vlans.collect(),
                     closed: Some(closed_ports(&ports)),

@@ -277,7 +277,8 @@ impl DeviceTarget {
     /// Notes that the device has confirmed a state.
     fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_complete(extent);
-        self.vrfs.confirm(extent);
+        let routed = || self.wanted.values().filter_map(Owners::routed);
+        self.vrfs.confirm(extent, |name| routed().any(|routed| routed.vrf == name));
         self.changes.confirm(extent, &self.wanted)
     }
 

@@ -9,23 +9,33 @@ use crate::Name;
 use crate::fabric::changes::Extent;
 use crate::status::hop::{HopState, Wait};
 
-/// The VRFs of a device, by the names of their objects.
+/// The VRFs of a device.
 #[derive(Debug, Default)]
 pub(super) struct Vrfs {
-    /// Those that are wanted.
+    /// Those that are wanted, by the names of their objects.
     wanted: BTreeMap<Name, FabricVrf>,
-    /// Those that were withdrawn and may still be there, each with the change count at which it was.
-    leaving: BTreeMap<Name, (u64, FabricVrf)>,
+    /// Those that were withdrawn and may still be there, by their names on the device.
+    leaving: BTreeMap<String, LeavingVrf>,
     /// The count of the last change that the device has not confirmed.
     open: Option<u64>,
 }
 
+/// A VRF that was withdrawn.
+#[derive(Debug)]
+struct LeavingVrf {
+    /// The name of its object.
+    owner: Name,
+    /// The change count at which it was withdrawn.
+    since: u64,
+    vrf: FabricVrf,
+}
+
 impl Vrfs {
-    /// The device has confirmed a state.
-    pub(super) fn confirm(&mut self, extent: &Extent) {
+    /// The device has confirmed a state. `is_used`: a VLAN is to be led into the VRF of this name.
+    pub(super) fn confirm(&mut self, extent: &Extent, is_used: impl Fn(&str) -> bool) {
         // A VLAN whose change is left out may still be led into a VRF that leaves.
         if extent.without.is_empty() {
-            self.leaving.retain(|_, (since, _)| *since > extent.count);
+            self.leaving.retain(|name, leaving| leaving.since > extent.count || is_used(name));
         }
         self.open.take_if(|count| *count <= extent.count);
     }
@@ -34,10 +44,8 @@ impl Vrfs {
     pub(super) fn rendered(&self, vlans: &FabricVlans) -> Vec<FabricVrf> {
         let mut all: BTreeMap<&str, &FabricVrf> = BTreeMap::new();
         if !self.leaving.is_empty() {
-            let leaving: BTreeMap<&str, &FabricVrf> =
-                self.leaving.values().map(|(_, vrf)| (vrf.name.as_str(), vrf)).collect();
-            let used = vlans.iter().filter_map(|vlan| vlan.routed.as_ref());
-            all.extend(used.filter_map(|routed| leaving.get_key_value(routed.vrf.as_str())));
+            let used = vlans.iter().filter_map(|vlan| self.leaving.get_key_value(&vlan.routed.as_ref()?.vrf));
+            all.extend(used.map(|(name, leaving)| (name.as_str(), &leaving.vrf)));
         }
         all.extend(self.wanted.values().map(|vrf| (vrf.name.as_str(), vrf)));
         all.into_values().cloned().collect()
@@ -51,15 +59,17 @@ impl DeviceTarget {
         if wanted.get(owner) == vrf.as_ref() {
             return false;
         }
-        let is_wanted = vrf.is_some();
+        let now = vrf.as_ref().map(|vrf| vrf.name.clone());
         let before = match vrf {
             Some(vrf) => wanted.insert(owner.clone(), vrf),
             None => wanted.remove(owner),
         };
-        match before {
-            _ if is_wanted => drop(leaving.remove(owner)),
-            Some(before) => drop(leaving.insert(owner.clone(), (count, before))),
-            None => {}
+        if let Some(before) = before.filter(|before| now.as_ref() != Some(&before.name)) {
+            let former = LeavingVrf { owner: owner.clone(), since: count, vrf: before };
+            leaving.insert(former.vrf.name.clone(), former);
+        }
+        if let Some(now) = now {
+            leaving.remove(&now);
         }
         *open = Some(count);
         self.rendering.switch_changed = true;
@@ -68,24 +78,31 @@ impl DeviceTarget {
         true
     }
 
+    /// The VRF that the object `owner` wants, or that it wanted and that may still be there.
+    pub fn vrf_of(&self, owner: &Name) -> Option<&FabricVrf> {
+        let mut leaving = self.vrfs.leaving.values().filter(|leaving| leaving.owner == *owner);
+        self.vrfs.wanted.get(owner).or_else(|| leaving.next().map(|leaving| &leaving.vrf))
+    }
+
     /// Takes the VRFs of a former leader's command that are not wanted any more as leaving.
     pub(super) fn restore_vrfs(&mut self, former: &[FabricVrf]) {
         for vrf in former {
             let owner = vrf.owner.split_once('/').map(|(_, name)| Name::from(name));
-            if let Some(owner) = owner.filter(|owner| !self.vrfs.wanted.contains_key(owner)) {
-                self.vrfs.leaving.insert(owner, (0, vrf.clone()));
+            let is_wanted = self.vrfs.wanted.values().any(|wanted| wanted.name == vrf.name);
+            if let Some(owner) = owner.filter(|_| !is_wanted) {
+                self.vrfs.leaving.insert(vrf.name.clone(), LeavingVrf { owner, since: 0, vrf: vrf.clone() });
             }
         }
     }
 
     /// The objects whose VRFs are here, or may still be.
     pub fn vrf_owners(&self) -> impl Iterator<Item = &Name> {
-        self.vrfs.wanted.keys().chain(self.vrfs.leaving.keys())
+        self.vrfs.wanted.keys().chain(self.vrfs.leaving.values().map(|leaving| &leaving.owner))
     }
 
-    /// True when the VRF of `owner` is withdrawn, and may still be there.
-    pub fn has_leaving_vrf(&self, owner: &Name) -> bool {
-        self.vrfs.leaving.contains_key(owner) || (self.vrfs.wanted.contains_key(owner))
+    /// True when the VRF of `owner` is wanted, or withdrawn and may still be there.
+    pub fn has_vrf_of(&self, owner: &Name) -> bool {
+        self.vrf_owners().any(|known| known == owner)
     }
 
     /// The state of the VRF of `owner`.
