@@ -86,13 +86,13 @@ async fn read(
     }
 }
 
-/// Reads the parts of commands until the receiver is closed. Sets `can_read` once the stream lets itself be read: an
-/// earlier engine has not created it, and a driver may lack the right.
+/// Reads the parts of commands until the receiver is closed. Sets `can_read` once it is known whether the stream lets
+/// itself be read, and again when it does later: an earlier engine has not created it, and a driver may lack the right.
 pub(super) async fn run_parts(
     connection: Connection,
     filter: CommandFilter,
     events: mpsc::Sender<Event>,
-    can_read: watch::Sender<bool>,
+    can_read: watch::Sender<Option<bool>>,
 ) {
     let mut restarts = Restarts::new(&connection, None);
     let reading = async {
@@ -110,12 +110,13 @@ async fn read_parts(
     connection: &Connection,
     filter: &CommandFilter,
     events: &mpsc::Sender<Event>,
-    can_read: &watch::Sender<bool>,
+    can_read: &watch::Sender<Option<bool>>,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
     let selection = filter.subject_of_parts();
-    let mut parts =
-        StreamReader::open(&connection.jetstream, Selection::last(subject::PARTS, &selection)).await?;
-    can_read.send_replace(true);
+    let opened = StreamReader::open(&connection.jetstream, Selection::last(subject::PARTS, &selection)).await;
+    let could_read = can_read.borrow().unwrap_or_default();
+    can_read.send_replace(Some(could_read || opened.is_ok()));
+    let mut parts = opened?;
     events.send(Event::PartsStarted).await?;
     let mut caught_up = false;
     loop {

@@ -16,17 +16,24 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Puts `hello` with the current time into the drivers bucket at each [`RENEWAL_INTERVAL`], and deletes it when `stop`
-/// is cancelled. Adds the capability [`PARTS`] once `reads_parts` is true.
+/// is cancelled. Adds the capability [`PARTS`] once `reads_parts` is true. Waits while it is `None`: a process that seems
+/// to read whole commands only would have all of them sent again.
 pub(super) async fn run(
     connection: Connection,
     mut hello: DriverHello,
-    mut reads_parts: watch::Receiver<bool>,
+    mut reads_parts: watch::Receiver<Option<bool>>,
     stop: CancellationToken,
 ) -> Result<(), MessageError> {
     let key = subject::key(&hello.driver, &hello.instance);
     let place = (subject::DRIVERS, &*key);
+    tokio::select! {
+        _ = reads_parts.wait_for(Option::is_some) => {}
+        () = stop.cancelled() => return Ok(()),
+    }
     while !stop.is_cancelled() {
-        if *reads_parts.borrow_and_update() && !hello.capabilities.iter().any(|one| one == PARTS) {
+        if *reads_parts.borrow_and_update() == Some(true)
+            && !hello.capabilities.iter().any(|one| one == PARTS)
+        {
             hello.capabilities.push(PARTS.to_owned());
         }
         let now = DriverHello { at: Some(Timestamp::now().to_string()), ..hello.clone() };

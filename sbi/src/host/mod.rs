@@ -180,7 +180,7 @@ pub async fn run<D: Driver>(
     let filter =
         CommandFilter { driver: identity.name.clone(), target: only_target, kinds: identity.kinds, can_hold };
     background.spawn(command_stream::run(connection.clone(), filter.clone(), command_events_in.clone()));
-    let (can_read_parts, reads_parts) = watch::channel(false);
+    let (can_read_parts, reads_parts) = watch::channel((!filter.reads_parts()).then_some(false));
     if filter.reads_parts() {
         let events = command_events_in.clone();
         background.spawn(command_stream::run_parts(connection.clone(), filter, events, can_read_parts));

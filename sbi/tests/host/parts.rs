@@ -40,15 +40,15 @@ fn worked_on(stub: &Stub) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn driver_that_reads_parts_announces_it() {
+async fn driver_that_reads_parts_announces_it_from_the_first() {
     let Setup { server: _server, engine, stub: _stub, host } = setup().await;
     let key = subject::key(DRIVER, "one");
     let announced = async {
         let drivers = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
         loop {
-            let hello = drivers.get(key.clone()).await.unwrap();
-            let hello: Option<DriverHello> = hello.and_then(|bytes| decode(&bytes).ok());
-            if hello.is_some_and(|hello| hello.capabilities == ["test", PARTS]) {
+            if let Some(entry) = drivers.entry(key.clone()).await.unwrap() {
+                let hello: DriverHello = decode(&entry.value).unwrap();
+                assert_eq!((hello.capabilities, entry.revision), (vec!["test".into(), PARTS.into()], 1));
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

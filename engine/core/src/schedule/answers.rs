@@ -14,7 +14,8 @@ use super::{DriverAnswer, Participant, Schedule, Slot, State, Stored};
 
 /// Delay after a failed publish.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Longest delay before a command takes its place again, if others write on its subject time after time.
+/// Longest delay before a command takes its place again, if others write on its subject time after time, or if its
+/// driver can't read it. A decision of a transaction waits no longer either.
 const MAX_COMMAND_DELAY: Duration = Duration::from_secs(1);
 /// The same if it asks for a report in the place of one that is not the driver's. A driver whose reports stay unreadable
 /// would otherwise cause an endless loop.
@@ -148,8 +149,11 @@ impl Schedule {
             }
             StreamEvent::StoredSequences(sequences) => self.compare_with_stream(&sequences, now),
             StreamEvent::StreamsLost => self.streams_lost(),
-            StreamEvent::ReportUnreadable(target, driver) | StreamEvent::CommandUnread(target, driver) => {
-                self.report_unreadable(&target, &driver, now);
+            StreamEvent::ReportUnreadable(target, driver) => {
+                self.publish_again(&target, &driver, MAX_REPORT_DELAY, now);
+            }
+            StreamEvent::CommandUnread(target, driver) => {
+                self.publish_again(&target, &driver, MAX_COMMAND_DELAY, now);
             }
         }
     }
@@ -328,8 +332,8 @@ impl Schedule {
     }
 
     /// The last report of this driver on the target is unreadable and may have taken the place of the answer to the last
-    /// command. The command is published again.
-    pub(super) fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Duration) {
+    /// command, or the driver can't read the command. The command is published again, after `longest` at the latest.
+    pub(super) fn publish_again(&mut self, target: &Target, driver: &Name, longest: Duration, now: Duration) {
         let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
             self.uncommanded.insert((target.clone(), driver.clone()));
             return;
@@ -338,7 +342,7 @@ impl Schedule {
         if stored.generation.take().is_none() {
             return;
         }
-        slot.disturb(now, MAX_REPORT_DELAY);
+        slot.disturb(now, longest);
         self.mark_dirty(target.clone(), now);
     }
 

@@ -202,18 +202,22 @@ fn unreadable_reports_cause_fewer_and_fewer_republishes() {
     let (mut schedule, now) = with_driver(3);
     let issued = issue(&mut schedule, &nad(), "a", now).unwrap().generation;
     schedule.handle_report(&nad(), &issued, DriverAnswer::Applied, now);
-    schedule.report_unreadable(&nad(), &"ovs".into(), now);
+    let unreadable = |schedule: &mut Schedule, driver: &str, now| {
+        schedule.now = now;
+        schedule.on_stream(crate::StreamEvent::ReportUnreadable(nad(), driver.into()));
+    };
+    unreadable(&mut schedule, "ovs", now);
     assert_eq!(issue(&mut schedule, &nad(), "a", now), None, "it is another driver's");
-    schedule.report_unreadable(&nad(), &"netconf".into(), now);
+    unreadable(&mut schedule, "netconf", now);
     let reissued = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap().generation;
     // The driver answers each command, and all its reports are unreadable.
     schedule.confirm_published(&nad(), &reissued, 7, now);
-    schedule.report_unreadable(&nad(), &"netconf".into(), now);
+    unreadable(&mut schedule, "netconf", now);
     let mut commands = 0;
     for second in 0..600 {
         let now = now + Duration::from_secs(second);
         if issue(&mut schedule, &nad(), "a", now).is_some() {
-            schedule.report_unreadable(&nad(), &"netconf".into(), now);
+            unreadable(&mut schedule, "netconf", now);
             commands += 1;
         }
     }
@@ -849,4 +853,13 @@ fn command_that_a_process_of_its_driver_can_not_read_is_published_again() {
     schedule.on_stream(crate::StreamEvent::CommandUnread(nad(), "netconf".into()));
     let again = issue(&mut schedule, &nad(), "a", now).unwrap();
     assert!(again.generation > first.generation);
+    schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
+    // However often that happens, the next one waits no longer than a second.
+    for _ in 0..20 {
+        schedule.on_stream(crate::StreamEvent::CommandUnread(nad(), "netconf".into()));
+        schedule.now += Duration::from_secs(1);
+        let now = schedule.now;
+        let again = issue(&mut schedule, &nad(), "a", now).expect("after a second");
+        schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
+    }
 }
