@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_simulator::{Boot, Fault, HandEdit, PortView, SwitchInfo, View, VlanView};
+use eno_simulator::{Boot, Fault, HandEdit, PortView, SwitchInfo, View, VlanView, VrfView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Running {
     /// Counts up with every change.
     pub version: u64,
-    /// Its VLANs and ports.
+    /// Its VLANs, ports and VRFs.
     pub view: View,
 }
 
@@ -21,11 +21,13 @@ struct Written {
     version: u64,
     vlans: BTreeMap<u16, VlanView>,
     ports: BTreeMap<String, PortView>,
+    #[serde(default)]
+    vrfs: BTreeMap<String, VrfView>,
 }
 
 impl From<Written> for Running {
-    fn from(Written { version, vlans, ports }: Written) -> Self {
-        Self { version, view: View { vlans, ports } }
+    fn from(Written { version, vlans, ports, vrfs }: Written) -> Self {
+        Self { version, view: View { vlans, ports, vrfs } }
     }
 }
 

@@ -1,6 +1,6 @@
 //! FabricDevice: a switch that a driver manages.
 
-use eno_schemas::{Drift, PortMode};
+use eno_schemas::{DeviceRole, Drift, PortMode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -146,6 +146,16 @@ pub struct FabricDeviceSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::vlan_set")]
     pub adopt: Option<String>,
+    /// What the device does with VLANs. On a Router a VLAN is a tagged sub-interface of the one port that leads to the
+    /// VLAN's fabric, and no VLAN is led through it.
+    #[serde(default, with = "RoleSpelling", skip_serializing_if = "DeviceRole::is_switch")]
+    pub role: DeviceRole,
+    /// VRFs that exist on the device with another RouteDistinguisher or other targets, by their names there, and are
+    /// taken over once they are wanted: they get ours, and go when nobody wants them any more. Without this a VRF of
+    /// others is used as it is, and a difference is an error.
+    #[serde(default, rename = "AdoptVRFs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::vrf_names::<256>")]
+    pub adopt_vrfs: Vec<String>,
     /// How the driver neutron makes networks and ports in OpenStack.
     pub neutron: Option<Neutron>,
     /// The ports that the engine may configure, and where each leads. No other port is touched.
@@ -204,6 +214,16 @@ enum DriftSpelling {
     Repair,
     /// Leave the drift and report it in the status.
     Report,
+}
+
+/// The spelling of [`DeviceRole`] in a FabricDevice.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "DeviceRole")]
+enum RoleSpelling {
+    /// It switches VLANs; a VLAN is led into a VRF by an interface beside it (IRB).
+    Switch,
+    /// It routes VLANs and switches none.
+    Router,
 }
 
 /// A port that the engine may configure. It leads to exactly one thing: a NIC of a node, a PhysicalNetwork, or a port

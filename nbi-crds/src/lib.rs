@@ -29,11 +29,15 @@ mod route;
 mod schema;
 mod status;
 mod subnet;
+mod vrf;
+mod vrf_attachment;
 
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
 pub use crds::{Definition, crds, finalizer};
-pub use eno_schemas::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType};
+pub use eno_schemas::{
+    ChangeOutcome, CniName, DeviceRole, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType,
+};
 pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort, PortPeer, PortPeerError};
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
 pub use l2_service::{L2Service, L2ServiceSpec};
@@ -51,6 +55,8 @@ pub use pods::{
 pub use route::{Route, RouteSpec};
 pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
+pub use vrf::{VRF, VRFSpec, VrfDevice};
+pub use vrf_attachment::{VRFAttachment, VRFAttachmentSpec, VrfInterface, VrfStaticRoute};
 
 /// All kinds. The order is that of tables and of what `make crds` writes.
 pub fn kinds() -> Vec<Definition> {
@@ -64,6 +70,8 @@ pub fn kinds() -> Vec<Definition> {
         Definition::of::<PhysicalNetwork>(),
         Definition::of::<Route>(),
         Definition::of::<Subnet>(),
+        Definition::of::<VRF>(),
+        Definition::of::<VRFAttachment>(),
         Definition::of::<PodNetwork>(),
         Definition::of::<Bridge>(),
         Definition::of::<PodConfig>(),

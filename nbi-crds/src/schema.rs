@@ -92,6 +92,13 @@ pub(crate) fn networks<const MAX: u32>(generator: &mut SchemaGenerator) -> Schem
     array(MAX, &network(generator), "atomic")
 }
 
+/// As [`cidrs`], with at least one.
+pub(crate) fn some_cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = cidrs::<MAX>(generator);
+    schema.insert("minItems".to_owned(), json!(1));
+    schema
+}
+
 /// A list of at most `MAX` networks or addresses with their prefix lengths.
 pub(crate) fn cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
     array(MAX, &cidr(generator), "atomic")
@@ -104,6 +111,40 @@ pub(crate) fn mac(_: &mut SchemaGenerator) -> Schema {
         "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$') && self != '00:00:00:00:00:00'",
         "must be the MAC address of one interface, such as 02:00:00:00:00:01: not a multicast address, not zero",
     )
+}
+
+/// The name of a VRF on devices.
+pub(crate) fn vrf_name(_: &mut SchemaGenerator) -> Schema {
+    text(
+        1..=63,
+        "self.matches('^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$')",
+        "must be the name of a VRF on devices, such as internet: letters, digits, '_', '.' and '-', with a letter or \
+         digit at each end",
+    )
+}
+
+/// A set of at most `MAX` names of VRFs on devices.
+pub(crate) fn vrf_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    array(MAX, &vrf_name(generator), "set")
+}
+
+/// A route distinguisher or a route target of RFC 4364: each of its types has one of these forms.
+pub(crate) fn route_distinguisher(_: &mut SchemaGenerator) -> Schema {
+    text(
+        3..=21,
+        "self.matches('^([0-9]{1,10}|[0-9]{1,3}([.][0-9]{1,3}){3}):[0-9]{1,10}$') \
+         && (self.contains('.') \
+         ? isIP(self.split(':')[0]) && int(self.split(':')[1]) <= 65535 \
+         : int(self.split(':')[0]) <= 65535 && int(self.split(':')[1]) <= 4294967295 \
+         || int(self.split(':')[0]) <= 4294967295 && int(self.split(':')[1]) <= 65535)",
+        "must be <ASN>:<number> or <IPv4 address>:<number>, such as 65000:100, 4200000000:1 or 192.0.2.1:100; the number \
+         is at most 65535 after an address or an ASN above 65535",
+    )
+}
+
+/// A set of at most `MAX` route targets.
+pub(crate) fn route_targets<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    array(MAX, &route_distinguisher(generator), "set")
 }
 
 /// Any number that fits into 32 bits.

@@ -15,6 +15,8 @@ pub const HOLD: &str = "hold";
 
 /// The capability of drivers that read commands in parts. Other drivers get whole commands.
 pub const PARTS: &str = "parts";
+/// The capability of drivers that know VRFs. Other drivers get none.
+pub const VRFS: &str = "vrfs";
 
 /// The latest command of a target.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,13 +15,14 @@ fn main() {
 
 fn switch(vlans: u16) -> FabricDesired {
     let vids: Vec<VlanId> = (1..=vlans).filter_map(|vid| VlanId::new(vid).ok()).collect();
-    let vlan = |vid: &VlanId| FabricVlan { vid: *vid, owners: vec![format!("L2Service/bench-{vid}")] };
+    let vlan = |vid: &VlanId| FabricVlan::new(*vid, vec![format!("L2Service/bench-{vid}")]);
     let all: VlanSet = vids.iter().copied().collect();
     let ports = (10..10 + PORTS).map(|port| FabricPort::new(format!("Ethernet{port}"), all.clone()));
     FabricDesired {
         cluster: "bench".into(),
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
+        vrfs: Vec::new(),
         vlans: vids.iter().map(vlan).collect(),
         ports: ports.collect(),
     }

@@ -19,6 +19,8 @@ impl FabricDesired {
             carried: BTreeMap::new(),
             closed: None,
             before: BTreeMap::new(),
+            vrfs: self.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
+            routed: self.vlans.iter().filter(|vlan| vlan.routed.is_some()).map(|vlan| vlan.vid).collect(),
         }
     }
 }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::{iter, slice};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{Drift, NetworkType, VlanError, VlanId, VlanSet};
+use crate::{DeviceRole, Drift, FabricVrf, NetworkType, RoutedInterface, VlanError, VlanId, VlanSet};
 
 /// The complete desired state of one switch, as far as it is ours: every VLAN that we make there and every port
 /// that a FabricDevice lists. VLANs and ports that are not named here are not ours and are left alone.
@@ -28,6 +29,9 @@ pub struct FabricDesired {
     pub cluster_uid: Option<String>,
     /// How the device is reached.
     pub device: Device,
+    /// The VRFs that are to exist, ascending by `name`, each once. Only drivers that announce `vrfs` get any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vrfs: Vec<FabricVrf>,
     /// The VLANs that are to exist, ascending by `vid`, each once.
     pub vlans: FabricVlans,
     /// All listed ports, ascending by `name`, each once; also those that carry nothing.
@@ -56,6 +60,12 @@ pub struct Device {
     /// VLANs that exist there under another name and are adopted when they are desired: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub adopt: VlanSet,
+    /// What it does with VLANs.
+    #[serde(default, skip_serializing_if = "DeviceRole::is_switch")]
+    pub role: DeviceRole,
+    /// VRFs that exist there with another distinguisher or other targets, and that get ours, ascending.
+    #[serde(default, rename = "adoptVRFs", skip_serializing_if = "Vec::is_empty")]
+    pub adopt_vrfs: Vec<String>,
     /// How the driver `neutron` makes networks and ports; absent: by its defaults. No other driver reads it.
     pub neutron: Option<NeutronSettings>,
 }
@@ -71,6 +81,8 @@ impl Device {
             drift: Drift::default(),
             audit_interval: None,
             adopt: VlanSet::EMPTY,
+            role: DeviceRole::default(),
+            adopt_vrfs: Vec::new(),
             neutron: None,
         }
     }
@@ -111,13 +123,23 @@ pub struct AddressPair {
 }
 
 /// A VLAN that is to exist on a switch, under the name [`vlan_name`]. On the wire a text, `100 L2Service/blue`: there
-/// are thousands of them in a command.
+/// are thousands of them in a command. One that is led into a VRF is an object, `{"vlan": "100 L2Service/blue",
+/// "routed": …}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricVlan {
     /// The identifier.
     pub vid: VlanId,
     /// The objects that need it, as `<kind>/[<namespace>/]<name>`, ascending.
     pub owners: Vec<String>,
+    /// How it is led into a VRF; absent: it is not.
+    pub routed: Option<Arc<RoutedInterface>>,
+}
+
+impl FabricVlan {
+    /// A VLAN that is led into no VRF.
+    pub fn new(vid: VlanId, owners: Vec<String>) -> Self {
+        Self { vid, owners, routed: None }
+    }
 }
 
 impl fmt::Display for FabricVlan {
@@ -132,25 +154,26 @@ impl FromStr for FabricVlan {
     fn from_str(text: &str) -> Result<Self, VlanError> {
         let mut parts = text.split(' ');
         let vid = parts.next().unwrap_or_default().parse()?;
-        Ok(Self { vid, owners: parts.map(str::to_owned).collect() })
+        Ok(Self::new(vid, parts.map(str::to_owned).collect()))
     }
 }
 
-impl Serialize for FabricVlan {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+/// A [`FabricVlan`] on the wire.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum WireVlan {
+    Text(VlanText),
+    Routed { vlan: VlanText, routed: RoutedInterface },
 }
 
-impl<'de> Deserialize<'de> for FabricVlan {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+/// The text of a [`FabricVlan`].
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct VlanText(String);
 
-impl JsonSchema for FabricVlan {
+impl JsonSchema for VlanText {
     fn schema_name() -> Cow<'static, str> {
-        "FabricVlan".into()
+        "VlanText".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
@@ -158,6 +181,36 @@ impl JsonSchema for FabricVlan {
             "pattern": "^[0-9]{1,4}( [^ ]+)*$",
             "description": "A VLAN identifier, and the objects that want it, as <kind>/[<namespace>/]<name>, ascending."
         })
+    }
+}
+
+impl Serialize for FabricVlan {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(routed) = &self.routed else { return serializer.collect_str(self) };
+        let mut fields = serializer.serialize_struct("FabricVlan", 2)?;
+        fields.serialize_field("vlan", &self.to_string())?;
+        fields.serialize_field("routed", &**routed)?;
+        fields.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for FabricVlan {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (VlanText(text), routed) = match WireVlan::deserialize(deserializer)? {
+            WireVlan::Text(text) => (text, None),
+            WireVlan::Routed { vlan, routed } => (vlan, Some(Arc::new(routed))),
+        };
+        let vlan: Self = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(Self { routed, ..vlan })
+    }
+}
+
+impl JsonSchema for FabricVlan {
+    fn schema_name() -> Cow<'static, str> {
+        "FabricVlan".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        WireVlan::json_schema(generator)
     }
 }
 

@@ -17,6 +17,7 @@ mod node;
 mod parts;
 mod preview;
 mod report;
+mod routing;
 pub mod subject;
 mod sysctl;
 mod text;
@@ -48,6 +49,7 @@ pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
     VLAN_TAKEN_OFF,
 };
+pub use routing::{DeviceRole, FabricVrf, RoutedInterface, VrfRoute, routed_description, vrf_description};
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
 pub use text::Text;

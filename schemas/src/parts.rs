@@ -19,8 +19,8 @@ use serde_with::skip_serializing_none;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Command, Decision, Desired, Device, FabricDesired, FabricPort, FabricVlan, FabricVlans, Generation,
-    MessageError, PayloadKind, PortBefore, PortMode, Transaction, VlanSet, decode,
+    Command, Decision, Desired, Device, FabricDesired, FabricPort, FabricVlan, FabricVlans, FabricVrf,
+    Generation, MessageError, PayloadKind, PortBefore, PortMode, Transaction, VlanSet, decode,
 };
 
 /// The name of a part: SHA-256 of its exact payload, the first 16 bytes. On the wire 22 characters of base64url
@@ -265,6 +265,9 @@ pub struct SwitchPart {
     pub cluster_uid: Option<String>,
     /// [`FabricDesired::device`].
     pub device: Device,
+    /// [`FabricDesired::vrfs`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vrfs: Vec<FabricVrf>,
     /// All listed ports, ascending by `name`, each once.
     pub ports: Vec<SwitchPort>,
 }
@@ -282,6 +285,7 @@ impl SwitchPart {
             cluster: desired.cluster.clone(),
             cluster_uid: desired.cluster_uid.clone(),
             device: desired.device.clone(),
+            vrfs: desired.vrfs.clone(),
             ports: desired.ports.iter().map(port).collect(),
         }
     }
@@ -646,7 +650,8 @@ fn is_same_switch(old: &FabricDesired, new: &FabricDesired) -> bool {
     let same_port = |(a, b): (&FabricPort, &FabricPort)| {
         (&a.name, &a.lag, a.mode, a.closed, &a.before) == (&b.name, &b.lag, b.mode, b.closed, &b.before)
     };
-    (&old.cluster, &old.cluster_uid, &old.device) == (&new.cluster, &new.cluster_uid, &new.device)
+    (&old.cluster, &old.cluster_uid, &old.device, &old.vrfs)
+        == (&new.cluster, &new.cluster_uid, &new.device, &new.vrfs)
         && old.ports.len() == new.ports.len()
         && old.ports.iter().zip(&new.ports).all(same_port)
 }
@@ -769,6 +774,7 @@ fn with_changed_blocks(
         cluster: switch.cluster,
         cluster_uid: switch.cluster_uid,
         device: switch.device,
+        vrfs: switch.vrfs,
         vlans,
         ports,
     })

@@ -227,6 +227,13 @@ pub enum Applied {
         /// engine returns it in the next command, as [`FabricPort::before`](crate::FabricPort).
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         before: BTreeMap<String, PortBefore>,
+        /// The VRFs of the command that are there as desired.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        vrfs: BTreeSet<String>,
+        /// The VLANs whose routed interface is there as desired, with its routes. A VLAN with a routed interface of ours
+        /// is among `vlans` too.
+        #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
+        routed: VlanSet,
     },
     /// A NetworkAttachmentDefinition.
     Nad {
@@ -258,7 +265,7 @@ pub struct Carried {
     pub open: bool,
 }
 
-/// An item of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the
+/// An item of a command: a VLAN, a port, a VLAN on a port, a VRF, a pod, an interface of a pod, or (all absent) the
 /// target as a whole. On a node, a port is the name of a network of the host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -268,6 +275,8 @@ pub struct Item {
     pub vlan: Option<VlanId>,
     /// The port, as the command names it.
     pub port: Option<String>,
+    /// The VRF, as the device names it, with all VLANs that are led into it.
+    pub vrf: Option<String>,
     /// The uid of the pod.
     pub pod: Option<String>,
     /// The id of the pod's interface.
@@ -276,7 +285,7 @@ pub struct Item {
 
 impl Item {
     /// The target as a whole.
-    pub const TARGET: Self = Self { vlan: None, port: None, pod: None, link: None };
+    pub const TARGET: Self = Self { vlan: None, port: None, vrf: None, pod: None, link: None };
 
     /// A VLAN, wherever it is desired on the target.
     pub fn vlan(vid: VlanId) -> Self {
@@ -293,6 +302,16 @@ impl Item {
         Self { vlan: Some(vid), port: Some(name.into()), ..Self::TARGET }
     }
 
+    /// A VRF and everything that is led into it.
+    pub fn vrf(name: impl Into<String>) -> Self {
+        Self { vrf: Some(name.into()), ..Self::TARGET }
+    }
+
+    /// The routed interface of a VLAN, in this VRF.
+    pub fn routed(vrf: impl Into<String>, vid: VlanId) -> Self {
+        Self { vlan: Some(vid), ..Self::vrf(vrf) }
+    }
+
     /// A pod and all of its interfaces.
     pub fn pod(uid: impl Into<String>) -> Self {
         Self { pod: Some(uid.into()), ..Self::TARGET }
@@ -303,9 +322,10 @@ impl Item {
         Self { pod: Some(uid.into()), link: Some(id.into()), ..Self::TARGET }
     }
 
-    /// True when this item covers `vid` on `port`.
+    /// True when this item covers `vid` on `port`. A VRF covers no port: its VLANs are switched without it.
     pub fn covers(&self, vid: VlanId, port: &str) -> bool {
         self.pod.is_none()
+            && self.vrf.is_none()
             && self.vlan.is_none_or(|own| own == vid)
             && self.port.as_deref().is_none_or(|own| own == port)
     }
@@ -314,6 +334,7 @@ impl Item {
     pub fn covers_link(&self, uid: &str, link: &str) -> bool {
         self.vlan.is_none()
             && self.port.is_none()
+            && self.vrf.is_none()
             && self.pod.as_deref().is_none_or(|own| own == uid)
             && self.link.as_deref().is_none_or(|own| own == link)
     }
@@ -324,6 +345,11 @@ impl fmt::Display for Item {
         match (&self.pod, &self.link) {
             (Some(pod), Some(link)) => return write!(f, "interface {link} of pod {pod}"),
             (Some(pod), None) => return write!(f, "pod {pod}"),
+            (None, _) => {}
+        }
+        match (&self.vrf, &self.vlan) {
+            (Some(vrf), Some(vid)) => return write!(f, "VLAN {vid} in VRF {vrf}"),
+            (Some(vrf), None) => return write!(f, "VRF {vrf}"),
             (None, _) => {}
         }
         match (&self.vlan, &self.port) {

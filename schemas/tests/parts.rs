@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 fn vlan(vid: u16, owner: &str) -> FabricVlan {
-    FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec![format!("L2Service/{owner}")] }
+    FabricVlan::new(VlanId::new(vid).unwrap(), vec![format!("L2Service/{owner}")])
 }
 
 fn set(text: &str) -> VlanSet {
@@ -23,6 +23,7 @@ fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
         cluster: "lab".into(),
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
+        vrfs: Vec::new(),
         vlans: set(vlans).iter().map(|vid| vlan(vid.get(), "a")).collect(),
         ports: ports.iter().map(|(name, vlans)| FabricPort::new(*name, set(vlans))).collect(),
     }

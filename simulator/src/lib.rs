@@ -33,16 +33,18 @@ mod switch;
 mod topology;
 
 pub use dataplane::{
-    BridgeStatus, DataPlane, DataPlaneError, DataPlaneOptions, DataPlaneStatus, DataPort, PortWire,
-    PortWireError, Wire,
+    BridgeStatus, DataPlane, DataPlaneError, DataPlaneOptions, DataPlaneStatus, DataPort, HostStatus,
+    PortWire, PortWireError, VrfStatus, Wire,
 };
-pub use dialect::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
+pub use dialect::{
+    HandEdit, PortMode, PortView, RouteView, RoutedView, View, VlanSet, VlanSetError, VlanView, VrfView,
+};
 pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
 pub use faults::{Fault, LongAnswer, NameChange, OddErrors, RejectEdit, Stage, When};
 pub use netconf::error::Tag;
 pub use run::{SimulatorArgs, run};
 pub use switch::{Boot, HandEditError, NoSuchBackup, Stats, Switch};
 pub use topology::{
-    Capabilities, ConfirmedCommit, HostKeyKind, Link, LinkEnd, Node, NodeInterface, PhysicalNetwork,
+    Capabilities, ConfirmedCommit, HostKeyKind, Link, LinkEnd, Node, NodeInterface, PhysicalNetwork, Role,
     SwitchSpec, Topology, TopologyError,
 };

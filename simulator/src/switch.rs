@@ -24,7 +24,7 @@ use crate::netconf::push::Subscription;
 use crate::netconf::rpc::{Context, Rpc};
 use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
-use crate::topology::{Capabilities, SwitchSpec};
+use crate::topology::{Capabilities, Role, SwitchSpec};
 
 pub use outcome::{OpenedSession, Reply, RpcOutcome};
 
@@ -175,6 +175,7 @@ impl Switch {
             lags: spec.lags.clone(),
             mac: mac_address(&spec.name),
             strict_references: spec.strict_references,
+            router: spec.role == Role::Router,
         };
         let mut factory = (dialect.factory)(&hardware);
         if let Some(xml) = &spec.configuration {

@@ -35,6 +35,9 @@ pub struct SwitchSpec {
     /// Name of its dialect; `openconfig` if absent.
     #[serde(default = "openconfig")]
     pub dialect: String,
+    /// What it does with the VLANs on its ports; switches them if absent.
+    #[serde(default, skip_serializing_if = "Role::is_switch")]
+    pub role: Role,
     /// Login name; `admin` if absent.
     #[serde(default = "admin")]
     pub username: String,
@@ -62,6 +65,24 @@ pub struct SwitchSpec {
     /// XML merged into the factory configuration, as foreign configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
+}
+
+/// What a device does with the VLANs on its ports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It switches them.
+    #[default]
+    Switch,
+    /// It routes them: its ports have tagged sub-interfaces, and no VLANs in the factory configuration.
+    Router,
+}
+
+impl Role {
+    /// Whether it is a switch.
+    pub fn is_switch(&self) -> bool {
+        *self == Role::Switch
+    }
 }
 
 fn openconfig() -> String {
@@ -299,6 +320,27 @@ impl Topology {
         Ok(())
     }
 
+    /// Adds a router of a dialect with a link to the first free port of each of these switches. Without a free port
+    /// there is no link.
+    pub fn add_router(&mut self, name: &str, dialect: &str, switches: &[&str]) {
+        let port_name =
+            Dialect::named(dialect).map_or(Dialect::ALL[0].port_name, |dialect| dialect.port_name);
+        let ports: Vec<String> = (1..=switches.len()).map(port_name).collect();
+        for (switch, own) in switches.iter().zip(&ports) {
+            let used: BTreeSet<LinkEnd> = self.cable_ends().into_iter().map(|(_, end)| end).collect();
+            let spec = self.switches.iter().find(|spec| spec.name == *switch);
+            let mut ends = spec
+                .into_iter()
+                .flat_map(|spec| &spec.ports)
+                .map(|port| LinkEnd { switch: (*switch).to_owned(), port: port.clone() });
+            if let Some(b) = ends.find(|end| !used.contains(end)) {
+                self.links.push(Link { a: LinkEnd { switch: name.to_owned(), port: own.clone() }, b });
+            }
+        }
+        let spec = SwitchSpec::new(name, ports);
+        self.switches.push(SwitchSpec { dialect: dialect.to_owned(), role: Role::Router, ..spec });
+    }
+
     fn cable_ends(&self) -> Vec<(String, LinkEnd)> {
         let links = self
             .links
@@ -392,6 +434,7 @@ impl SwitchSpec {
             name: name.into(),
             ports,
             dialect: openconfig(),
+            role: Role::default(),
             username: admin(),
             password: None,
             authorized_keys: Vec::new(),
@@ -456,6 +499,21 @@ mod tests {
         for (leaves, spines, nodes) in [(1, 0, 1), (2, 2, 4), (3, 1, 100), (32, 4, 1000), (0, 0, 0)] {
             Topology::leaf_spine(leaves, spines, nodes).validate().expect("valid");
         }
+    }
+
+    #[test]
+    fn router_is_linked_to_free_ports() {
+        let mut topology = Topology::leaf_spine(2, 1, 2);
+        topology.add_router("gw1", "junos", &["spine1", "leaf1"]);
+        topology.validate().expect("valid");
+        let end = |switch: &str, port: &str| LinkEnd { switch: switch.to_owned(), port: port.to_owned() };
+        let links = [
+            Link { a: end("gw1", "xe-0/0/1"), b: end("spine1", "Ethernet3") },
+            Link { a: end("gw1", "xe-0/0/2"), b: end("leaf1", "Ethernet2") },
+        ];
+        assert_eq!(topology.links[2..], links);
+        let text = serde_json::to_string(&topology).expect("JSON");
+        assert_eq!(Topology::parse(&text).expect("valid"), topology);
     }
 
     #[test]

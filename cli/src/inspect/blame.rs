@@ -54,9 +54,10 @@ mod tests {
             cluster: "c".into(),
             cluster_uid: None,
             device: Device::new(""),
+            vrfs: Vec::new(),
             vlans: FabricVlans::from_iter([
-                FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
-                FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },
+                FabricVlan::new(vid(10), vec!["L2Service/a".into(), "L2Service/b".into()]),
+                FabricVlan::new(vid(11), vec!["L2Service/c".into()]),
             ]),
             ports: vec![FabricPort {
                 name: "p".into(),

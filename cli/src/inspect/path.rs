@@ -246,6 +246,7 @@ pub(crate) async fn fabric_of(
                 let with_readable_owners = |vlan: &FabricVlan| FabricVlan {
                     vid: vlan.vid,
                     owners: vlan.owners.iter().filter(|owner| readable.contains(*owner)).cloned().collect(),
+                    routed: vlan.routed.clone().filter(|routed| readable.contains(&routed.owner)),
                 };
                 desired.vlans = desired.vlans.iter().map(with_readable_owners).collect();
             }

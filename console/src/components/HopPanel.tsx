@@ -210,12 +210,12 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 /** Conditions that report trouble when they are True. */
 const TROUBLE = new Set([
   "Stalled", "Degraded", "ForeignPods", "UnknownOpts", "Held", "OpenTrunk", "VlanTakenOff", "ClusterIDClash", "Drift",
-  "TrunkNotActive", "NoConfirmedCommit", "NoRunningLock", "StartupNotSaved", "ClockSkew",
+  "TrunkNotActive", "NoConfirmedCommit", "NoRunningLock", "StartupNotSaved", "ClockSkew", "SharedDistinguisher",
 ]);
 /** Conditions that report trouble when they are False. Those of others are in neither list. */
 const FINE = new Set([
   "AddressesAssigned", "AddressesSeparate", "AddressesUnique", "CallbackDelivered", "CanRollBack", "EndsJoined",
-  "FabricManaged", "FabricReady", "NADReady", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready", "Recorded",
+  "FabricManaged", "FabricReady", "NADReady", "NextHopAnswers", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready", "Recorded",
   "TrunkChecked", "UsedByTemplates",
 ]);
 

@@ -24,7 +24,7 @@ fn vids(last: u16) -> VlanSet {
 
 /// The VLANs from 1 on.
 fn vlans(last: u16) -> FabricVlans {
-    vids(last).iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }).collect()
+    vids(last).iter().map(|vid| FabricVlan::new(vid, vec![format!("L2Service/s{vid}")])).collect()
 }
 
 /// The desired state with these VLANs, each on all ports.
@@ -35,6 +35,7 @@ fn desired(vlans: FabricVlans) -> FabricDesired {
         cluster: "c".into(),
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
+        vrfs: Vec::new(),
         vlans,
         ports: (1..=PORTS).map(port).collect(),
     }
@@ -62,9 +63,7 @@ fn observed(last: u16) -> ObservedConfig {
 fn change(size: u16) -> (FabricDesired, FabricDesired) {
     let before = vlans(size);
     let mut after = before.clone();
-    after.extend(
-        VlanId::new(size + 1).ok().map(|vid| FabricVlan { vid, owners: vec!["L2Service/new".into()] }),
-    );
+    after.extend(VlanId::new(size + 1).ok().map(|vid| FabricVlan::new(vid, vec!["L2Service/new".into()])));
     (desired(before), desired(after))
 }
 

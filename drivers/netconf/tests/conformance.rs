@@ -62,9 +62,7 @@ impl DriverFixture for Switch {
         let mut desired = self.0.desired_ports(SWITCH, "", &[("Ethernet1", ""), ("Ethernet2", "")]);
         for item in items {
             let vid = Self::vid(*item);
-            desired
-                .vlans
-                .extend([eno_schemas::FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }]);
+            desired.vlans.extend([eno_schemas::FabricVlan::new(vid, vec![format!("L2Service/s{vid}")])]);
             let port = desired.ports.iter_mut().find(|port| port.name == Self::port(*item)).expect("a port");
             port.vlans.insert(vid);
         }

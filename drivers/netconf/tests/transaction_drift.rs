@@ -491,6 +491,8 @@ fn last_applied(last: Option<&Report>) -> &Applied {
         carried: BTreeMap::new(),
         closed: Some(BTreeSet::new()),
         before: BTreeMap::new(),
+        vrfs: BTreeSet::new(),
+        routed: VlanSet::EMPTY,
     };
     last.and_then(|last| last.applied.as_ref()).unwrap_or(&NOTHING)
 }

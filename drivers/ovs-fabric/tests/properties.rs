@@ -203,8 +203,9 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
         FabricDesired {
             cluster: CLUSTER.into(),
             cluster_uid: None,
+            vrfs: Vec::new(),
             device: Device { drift, adopt, ..Device::new("unix:/db.sock") },
-            vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),
+            vlans: all.iter().map(|vid| FabricVlan::new(vid, vec!["L2Service/s".into()])).collect(),
             ports,
         }
     })

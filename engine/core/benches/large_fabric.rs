@@ -233,6 +233,8 @@ fn carried_out(fabric: &FabricDesired) -> Applied {
         carried: BTreeMap::new(),
         closed: Some(carrying().map(|port| port.name.clone()).collect()),
         before: BTreeMap::new(),
+        vrfs: BTreeSet::new(),
+        routed: VlanSet::EMPTY,
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Event {
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
     HoldCapableDrivers(BTreeSet<Name>),
+    /// The live drivers that say that they can make no VRFs.
+    DriversWithoutVrfs(BTreeSet<Name>),
     /// The drivers whose clocks differ from that of the engine, and how.
     SkewedDrivers(BTreeMap<Name, Name>),
     /// The delay of [`Effect::Retry`] is over; with its attempt.
@@ -182,6 +184,8 @@ pub struct Object {
     pub forget: bool,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
+    /// The labels of an L2Service, which the `Services` of VRFs select; of other kinds none.
+    pub labels: Labels,
     /// Keys in `Opts` of a ConnectionPoint that have no effect, as text.
     pub unknown_opts: Option<Name>,
     /// Its spec, parsed.

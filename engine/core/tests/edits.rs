@@ -3,6 +3,7 @@
 use eno_core::Object;
 use eno_core::kinds::{
     AttachmentSpec, ConnectionPointSpec, DeviceSpec, PodLinksSpec, ServiceSpec, Spec, SubnetSpec,
+    VrfAttachmentSpec, VrfSpec,
 };
 
 use crate::world::edit_spec;
@@ -46,5 +47,19 @@ pub fn edit_subnet(object: &Object, change: impl FnOnce(&mut SubnetSpec)) -> Obj
     edit_spec(object, |spec| match spec {
         Spec::Subnet(spec) => change(spec),
         _ => panic!("no Subnet: {spec:?}"),
+    })
+}
+
+pub fn edit_vrf(object: &Object, change: impl FnOnce(&mut VrfSpec)) -> Object {
+    edit_spec(object, |spec| match spec {
+        Spec::Vrf(spec) => change(spec),
+        _ => panic!("no VRF: {spec:?}"),
+    })
+}
+
+pub fn edit_routed(object: &Object, change: impl FnOnce(&mut VrfAttachmentSpec)) -> Object {
+    edit_spec(object, |spec| match spec {
+        Spec::VrfAttachment(spec) => change(spec),
+        _ => panic!("no VRFAttachment: {spec:?}"),
     })
 }

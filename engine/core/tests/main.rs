@@ -32,4 +32,7 @@ mod subnets;
 mod transaction_histories;
 mod transactions;
 mod trunk_isolation;
+mod vrf_histories;
+mod vrf_refusals;
+mod vrfs;
 mod world;

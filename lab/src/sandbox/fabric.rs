@@ -6,7 +6,8 @@ use eno_nbi_crds::{
     Callbacks, Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PhysicalNetwork,
     PhysicalNetworkSpec, PortMode,
 };
-use eno_simulator::{LinkEnd, SwitchInfo, Topology};
+use eno_schemas::DeviceRole;
+use eno_simulator::{LinkEnd, Role, SwitchInfo, Topology};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -86,7 +87,9 @@ pub(super) fn opaque_secret<'a>(name: &str, values: impl IntoIterator<Item = (&'
 pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
     let ports = ports(topology, &switch.name);
     let spec = device_spec("netconf", &switch.netconf.to_string(), &secret_name(&switch.name), ports);
-    FabricDevice::new(&switch.name, FabricDeviceSpec { host_key: Some(switch.host_key.clone()), ..spec })
+    let is_router = topology.switches.iter().any(|one| one.name == switch.name && one.role == Role::Router);
+    let role = if is_router { DeviceRole::Router } else { DeviceRole::Switch };
+    FabricDevice::new(&switch.name, FabricDeviceSpec { role, host_key: Some(switch.host_key.clone()), ..spec })
 }
 
 /// A FabricDevice with these ports, whose login is in a Secret.
@@ -102,7 +105,9 @@ pub(super) fn device_spec(
         dialect: None,
         credentials: Some(Credentials { secret_name: secret_name.to_owned() }),
         host_key: None,
+        role: DeviceRole::Switch,
         adopt: None,
+        adopt_vrfs: Vec::new(),
         neutron: None,
         drift: Drift::Repair,
         audit_interval: None,

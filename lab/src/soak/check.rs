@@ -301,6 +301,7 @@ mod tests {
         let view = View {
             vlans: BTreeMap::from([(1, named("default")), (100, named("eno-x-100"))]),
             ports: BTreeMap::from([("e1".to_owned(), port(&[1, 100])), ("e2".to_owned(), port(&[]))]),
+            ..View::default()
         };
         let mut wanted = Carried {
             vlans: BTreeMap::from([(100, "eno-x-100".to_owned())]),
@@ -329,7 +330,7 @@ mod tests {
     fn listed_ports_of_a_manually_removed_vlan_have_no_owner() {
         let set = |vids: &[u16]| vids.iter().copied().collect::<eno_simulator::VlanSet>();
         let port = PortView { vlans: set(&[1]), configured: set(&[1, 101]), ..PortView::default() };
-        let mut view = View { vlans: BTreeMap::new(), ports: BTreeMap::from([("e1".to_owned(), port)]) };
+        let mut view = View { ports: BTreeMap::from([("e1".to_owned(), port)]), ..View::default() };
         let mut wanted = Carried::default();
         let violations = |wanted: &Carried, view: &View| {
             let mut violations = Vec::new();

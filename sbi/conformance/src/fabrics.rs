@@ -12,11 +12,12 @@ use eno_schemas::{
 pub fn desired(cluster: &str, device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
     let ports: BTreeMap<&str, VlanSet> = ports.iter().map(|(name, vlans)| (*name, set(vlans))).collect();
     let vlans = ports.values().fold(set(vlans), |all, on| all.union(on));
-    let vlan = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
+    let vlan = |vid: VlanId| FabricVlan::new(vid, vec![format!("L2Service/s{vid}")]);
     FabricDesired {
         cluster: cluster.into(),
         cluster_uid: None,
         device,
+        vrfs: Vec::new(),
         vlans: vlans.iter().map(vlan).collect(),
         ports: ports.into_iter().map(|(name, vlans)| FabricPort::new(name, vlans)).collect(),
     }

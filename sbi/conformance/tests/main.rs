@@ -114,6 +114,8 @@ fn applied(there: BTreeSet<u16>) -> Applied {
         carried: BTreeMap::new(),
         closed: None,
         before: BTreeMap::new(),
+        vrfs: BTreeSet::new(),
+        routed: VlanSet::EMPTY,
     }
 }
 

@@ -112,7 +112,7 @@ impl Convergence {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use eno_conformance::fabrics;
     use eno_schemas::{Device, Item, VlanSet};
@@ -121,7 +121,15 @@ mod tests {
 
     fn end(convergence: Convergence, drift_stays: bool) -> Converged {
         let (ports, carried, before) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let applied = Applied::Fabric { vlans: VlanSet::EMPTY, ports, carried, closed: None, before };
+        let applied = Applied::Fabric {
+            vlans: VlanSet::EMPTY,
+            ports,
+            carried,
+            closed: None,
+            before,
+            vrfs: BTreeSet::new(),
+            routed: VlanSet::EMPTY,
+        };
         convergence.end(applied, Vec::new(), [], drift_stays, |more| format!("{more} more"))
     }
 

@@ -1,6 +1,6 @@
 //! The parts of reports. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use eno_schemas::{
@@ -107,6 +107,8 @@ impl Observation {
             carried,
             closed: None,
             before: BTreeMap::new(),
+            vrfs: BTreeSet::new(),
+            routed: VlanSet::EMPTY,
         }
     }
 }

@@ -1,19 +1,21 @@
 //! The data plane: switches that forward frames.
 //!
-//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with
-//! RSTP over them. Each port follows the running configuration of its switch. The data plane runs in a network
-//! namespace of its own that ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are
-//! visible outside.
+//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with RSTP
+//! over them. Each port follows the running configuration of its switch. Each VRF with interfaces is a further network
+//! namespace with an interface on the bridge of its device. The data plane runs in a network namespace of its own that
+//! ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are visible outside.
 
 mod namespace;
 mod ovs;
 mod plan;
 mod port_config;
 mod reconciler;
+mod routed;
 mod rstp;
 mod status;
 mod unixctl;
 mod veth;
+mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +34,7 @@ use crate::dataplane::reconciler::{Observed, Reconciler};
 use crate::switch::Switch;
 use crate::topology::Topology;
 
-pub use status::{BridgeStatus, DataPlaneStatus, DataPort, Wire};
+pub use status::{BridgeStatus, DataPlaneStatus, DataPort, HostStatus, VrfStatus, Wire};
 
 /// Options of a data plane. It needs root: CAP_SYS_ADMIN and CAP_NET_ADMIN.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 
 use std::env;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::oneshot;
 
 use crate::dataplane::DataPlaneError;
@@ -61,7 +61,40 @@ impl NetworkNamespace {
 
     /// Path of the namespace, valid during the lifetime of this value.
     pub(super) fn netns(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.netns.as_raw_fd()).into()
+        path_of(&self.netns)
+    }
+
+    /// Runs commands of ip(8) in the namespace, or in `inside`, to the first error.
+    pub(super) async fn ip(&self, inside: Option<&File>, commands: &[String]) -> Result<(), DataPlaneError> {
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let failed = |source| DataPlaneError::Start { program: "ip", source };
+        let mut command = Command::new(find_program("ip")?);
+        command.args(["-batch", "-"]).env("LC_ALL", "C");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let text = commands.join("\n") + "\n";
+        let run = move || {
+            let mut child = command.spawn()?;
+            if let Some(mut stdin) = child.stdin.take() {
+                // It stops reading at an error, which its status tells.
+                let _ = stdin.write_all(text.as_bytes());
+            }
+            child.wait_with_output()
+        };
+        let output = match inside {
+            None => self.run_on_thread(run).await,
+            Some(netns) => run_inside(netns, run).await,
+        };
+        let output = output.map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(DataPlaneError::Failed {
+            command: format!("ip {}", commands.join("; ")).chars().take(200).collect(),
+            status: output.status.to_string(),
+            errors: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        })
     }
 
     /// Runs a program in the namespace to its end and returns its standard error. A failure status is an error.
@@ -110,6 +143,49 @@ impl NetworkNamespace {
         self.jobs.send(Box::new(job)).map_err(|_| thread_ended())?;
         response.await.map_err(|_| thread_ended())?
     }
+}
+
+/// Path of a namespace, valid while the file is open.
+pub(super) fn path_of(netns: &File) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd()).into()
+}
+
+/// Creates a further namespace. It ends when the file is closed. `set_up` runs in it.
+pub(super) async fn create(
+    set_up: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<File, DataPlaneError> {
+    let made = run_on_new_thread(move || {
+        unshare(CloneFlags::CLONE_NEWNET)?;
+        set_up()?;
+        File::open("/proc/thread-self/ns/net")
+    });
+    made.await.map_err(|source| DataPlaneError::Namespace { source })
+}
+
+/// Runs a function in a namespace.
+async fn run_inside<T: Send + 'static>(
+    netns: &File,
+    run: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let netns = netns.try_clone()?;
+    run_on_new_thread(move || {
+        setns(netns, CloneFlags::CLONE_NEWNET)?;
+        run()
+    })
+    .await
+}
+
+/// Runs a function on a thread of its own, which ends with it: it may enter a namespace.
+async fn run_on_new_thread<T: Send + 'static>(
+    run: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (reply, response) = oneshot::channel();
+    let work = move || {
+        // Fails only if the caller was cancelled.
+        let _ = reply.send(run());
+    };
+    std::thread::Builder::new().name("namespace".to_owned()).spawn(work)?;
+    response.await.map_err(|_| thread_ended())?
 }
 
 fn thread_ended() -> io::Error {

@@ -153,6 +153,13 @@ impl Ovs {
                     &format!("external_ids:switch={}", ovsdb_string(&bridge.switch)),
                 ],
             );
+            let [vrf_bridge, uplink, downlink] =
+                [bridge.vrf_bridge(), bridge.vrf_uplink(), bridge.vrf_downlink()];
+            args.command(&["add-br", &vrf_bridge]);
+            args.command(&["set", "Bridge", &vrf_bridge, "datapath_type=netdev"]);
+            args.command(&["add-port", &bridge.name, &downlink]);
+            args.command(&["set", "Port", &downlink, "other_config:rstp-port-admin-edge=true"]);
+            args.command(&["add-port", &vrf_bridge, &uplink]);
         }
         for (bridge, port) in plan.ports() {
             args.command(&["add-port", &bridge.name, &port.interface]);
@@ -183,6 +190,39 @@ impl Ovs {
         let mut args = Arguments::new(&[]);
         for (interface, config) in changes {
             args.command(&["set", "Port", interface]).add(&config.columns());
+        }
+        self.vsctl(namespace, &args).await.map(drop)
+    }
+
+    /// Adds ports of untagged frames, each with its interface and its VLAN, and waits until ovs-vswitchd has applied
+    /// it.
+    pub(super) async fn add_access_ports(
+        &self,
+        namespace: &NetworkNamespace,
+        bridge: &str,
+        ports: &[(String, u16)],
+    ) -> Result<(), DataPlaneError> {
+        if ports.is_empty() {
+            return Ok(());
+        }
+        let mut args = Arguments::new(&[]);
+        for (interface, vlan) in ports {
+            args.command(&["--may-exist", "add-port", bridge, interface]);
+            args.command(&["set", "Port", interface, "vlan_mode=access", &format!("tag={vlan}")]);
+        }
+        self.vsctl(namespace, &args).await.map(drop)
+    }
+
+    /// Removes ports and waits until ovs-vswitchd has applied it.
+    pub(super) async fn remove_ports(
+        &self,
+        namespace: &NetworkNamespace,
+        bridge: &str,
+        interfaces: &[String],
+    ) -> Result<(), DataPlaneError> {
+        let mut args = Arguments::new(&[]);
+        for interface in interfaces {
+            args.command(&["--if-exists", "del-port", bridge, interface]);
         }
         self.vsctl(namespace, &args).await.map(drop)
     }

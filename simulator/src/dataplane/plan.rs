@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use crate::dataplane::{DataPlaneError, PortWire};
 use crate::topology::{LinkEnd, Topology};
 
+/// The RSTP bridge priority of a bridge that is not preferred as root.
+const LOW_PRIORITY: u16 = 0x8000;
+
 /// The bridges and interfaces of the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -26,6 +29,24 @@ pub(super) struct Bridge {
     pub(super) priority: u16,
     /// Its connected ports.
     pub(super) ports: Vec<Port>,
+}
+
+impl Bridge {
+    /// The name of the second bridge of the switch: that of the interfaces of VRFs. A new port of a bridge with RSTP
+    /// would not forward for seconds, and without RSTP it gets no broadcasts.
+    pub(super) fn vrf_bridge(&self) -> String {
+        format!("{}vrf", self.name)
+    }
+
+    /// The interface of the second bridge that is connected to the first.
+    pub(super) fn vrf_uplink(&self) -> String {
+        format!("{}u", self.name)
+    }
+
+    /// The interface of the bridge that is connected to the second one.
+    pub(super) fn vrf_downlink(&self) -> String {
+        format!("{}d", self.name)
+    }
 }
 
 /// A connected port.
@@ -95,7 +116,8 @@ impl Plan {
                 switch: spec.name.clone(),
                 name: bridge_name(number),
                 number,
-                priority: 0,
+                // A router is no root: it would change with its links.
+                priority: if spec.role.is_switch() { 0 } else { LOW_PRIORITY },
                 ports: ports.collect(),
             }
         });
@@ -117,9 +139,10 @@ fn set_root_priorities(bridges: &mut [Bridge]) {
         |bridge: &Bridge| bridge.ports.iter().filter(|port| matches!(port.peer, Peer::Port { .. })).count();
     // A switch with external interfaces is a leaf, regardless of its number of links.
     let rank = |bridge: &Bridge| (bridge.ports.len() == links(bridge), links(bridge));
-    let Some(best) = bridges.iter().map(rank).max() else { return };
-    for bridge in bridges {
-        bridge.priority = if rank(bridge) == best { 0x7000 } else { 0x8000 };
+    let switches = bridges.iter().filter(|bridge| bridge.priority == 0);
+    let Some(best) = switches.map(rank).max() else { return };
+    for bridge in bridges.iter_mut().filter(|bridge| bridge.priority == 0) {
+        bridge.priority = if rank(bridge) == best { 0x7000 } else { LOW_PRIORITY };
     }
 }
 

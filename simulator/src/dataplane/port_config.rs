@@ -1,5 +1,6 @@
 //! Derives the configuration of a data plane port from the running configuration of its switch. Does no IO.
 
+use crate::dataplane::routed::RoutedVlans;
 use crate::dialect::{PortMode, PortView, View, VlanSet};
 
 /// The access VLAN of a port without VLAN configuration. It is carried only if the switch defines it.
@@ -34,16 +35,18 @@ pub(super) enum VlanMembership {
 }
 
 impl PortConfig {
-    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation.
-    pub(super) fn from_view(view: &View, port: &str) -> Self {
+    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation. A port
+    /// carries the VLANs of its sub-interfaces in VRFs, `routed`, too.
+    pub(super) fn from_view(view: &View, routed: &RoutedVlans<'_>, port: &str) -> Self {
         let Some(own) = view.ports.get(port) else {
             return Self { up: false, membership: VlanMembership::None };
         };
+        let membership = |name, port| vlan_membership(view, port).with(&routed.of_port(name));
         let Some(lag) = &own.lag else {
-            return Self { up: !own.disabled, membership: vlan_membership(view, own) };
+            return Self { up: !own.disabled, membership: membership(port, own) };
         };
         match view.ports.get(lag) {
-            Some(lag) => Self { up: !own.disabled && !lag.disabled, membership: vlan_membership(view, lag) },
+            Some(whole) => Self { up: !own.disabled && !whole.disabled, membership: membership(lag, whole) },
             None => Self { up: !own.disabled, membership: VlanMembership::None },
         }
     }
@@ -60,6 +63,21 @@ impl PortConfig {
             }
         };
         [format!("vlan_mode={mode}"), format!("tag=[{tag}]"), format!("trunks=[{trunks}]")]
+    }
+}
+
+impl VlanMembership {
+    /// Adds VLANs of tagged frames.
+    fn with(self, tagged: &VlanSet) -> Self {
+        if tagged.is_empty() {
+            return self;
+        }
+        let (vlans, native) = match self {
+            Self::None => (VlanSet::default(), None),
+            Self::Access(vlan) => ([vlan].into_iter().collect(), Some(vlan)),
+            Self::Trunk { vlans, native } => (vlans, native),
+        };
+        Self::Trunk { vlans: vlans.iter().chain(tagged.iter()).collect(), native }
     }
 }
 
@@ -82,7 +100,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::dialect::VlanView;
+    use crate::dialect::{RoutedView, VlanView, VrfView};
 
     fn vlans(text: &str) -> VlanSet {
         text.parse().expect("a list of VLANs")
@@ -94,11 +112,16 @@ mod tests {
         View {
             vlans: BTreeMap::from([(10, vlan("ACTIVE")), (20, vlan("ACTIVE")), (30, vlan("SUSPENDED"))]),
             ports: BTreeMap::from([("p".to_owned(), port)]),
+            ..View::default()
         }
     }
 
+    fn config(view: &View, port: &str) -> PortConfig {
+        PortConfig::from_view(view, &RoutedVlans::new(view), port)
+    }
+
     fn columns(port: PortView) -> String {
-        PortConfig::from_view(&view(port), "p").columns().join(" ")
+        config(&view(port), "p").columns().join(" ")
     }
 
     const NO_VLANS: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
@@ -108,7 +131,7 @@ mod tests {
         assert_eq!(columns(PortView::default()), NO_VLANS);
         let mut with_it = view(PortView::default());
         with_it.vlans.insert(1, VlanView { name: None, status: "ACTIVE".to_owned() });
-        assert_eq!(PortConfig::from_view(&with_it, "p").membership, VlanMembership::Access(1));
+        assert_eq!(config(&with_it, "p").membership, VlanMembership::Access(1));
     }
 
     #[test]
@@ -138,10 +161,7 @@ mod tests {
     fn lag_member_follows_its_lag() {
         let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
         let mut whole = view(member);
-        assert_eq!(
-            PortConfig::from_view(&whole, "p"),
-            PortConfig { up: true, membership: VlanMembership::None }
-        );
+        assert_eq!(config(&whole, "p"), PortConfig { up: true, membership: VlanMembership::None });
         let lag = PortView {
             mode: Some(PortMode::Access),
             access: Some(20),
@@ -149,15 +169,29 @@ mod tests {
             ..PortView::default()
         };
         whole.ports.insert("lag1".to_owned(), lag);
-        assert_eq!(
-            PortConfig::from_view(&whole, "p"),
-            PortConfig { up: false, membership: VlanMembership::Access(20) }
-        );
+        assert_eq!(config(&whole, "p"), PortConfig { up: false, membership: VlanMembership::Access(20) });
     }
 
     #[test]
     fn disabled_or_unknown_port_is_down() {
-        assert!(!PortConfig::from_view(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
-        assert!(!PortConfig::from_view(&view(PortView::default()), "gone").up);
+        assert!(!config(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
+        assert!(!config(&view(PortView::default()), "gone").up);
+    }
+    #[test]
+    fn port_carries_vlans_of_its_subinterfaces() {
+        let sub = |port: &str, vlan| RoutedView {
+            port: Some(port.to_owned()),
+            vlan: Some(vlan),
+            ..RoutedView::default()
+        };
+        let mut router = view(PortView::default());
+        let interfaces = [("p.100", sub("p", 100)), ("q.100", sub("q", 100)), ("q.200", sub("q", 200))];
+        let interfaces = interfaces.map(|(name, routed)| (name.to_owned(), routed));
+        let vrf = VrfView { interfaces: interfaces.into(), ..VrfView::default() };
+        router.vrfs.insert("blue".to_owned(), vrf);
+        router.ports.insert("q".to_owned(), PortView::default());
+        let carried = |port| config(&router, port).columns().join(" ");
+        assert_eq!(carried("p"), "vlan_mode=trunk tag=[] trunks=[100]");
+        assert_eq!(carried("q"), "vlan_mode=trunk tag=[] trunks=[200]", "the bridge has one VLAN 100");
     }
 }

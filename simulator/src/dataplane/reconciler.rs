@@ -11,10 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::dataplane::DataPlaneError;
 use crate::dataplane::namespace::NetworkNamespace;
 use crate::dataplane::ovs::Ovs;
-use crate::dataplane::plan::Plan;
+use crate::dataplane::plan::{Bridge, Plan};
 use crate::dataplane::port_config::PortConfig;
+use crate::dataplane::routed::{RoutedVlans, VrfConfig};
 use crate::dataplane::rstp::{self, RstpState};
+use crate::dataplane::status::VrfStatus;
 use crate::dataplane::veth;
+use crate::dataplane::vrf::Vrfs;
+use crate::dialect::View;
 use crate::switch::Switch;
 
 /// Intervals of the reconciliation: while RSTP converges, and afterwards.
@@ -28,6 +32,8 @@ pub(super) struct Observed {
     pub(super) applied: BTreeMap<String, u64>,
     /// The interfaces that are enabled.
     pub(super) up: BTreeSet<String>,
+    /// The VRFs, by switch and name.
+    pub(super) vrfs: BTreeMap<String, BTreeMap<String, VrfStatus>>,
     /// RSTP's state.
     pub(super) rstp: RstpState,
     /// Whether RSTP has converged and flows are up to date.
@@ -45,6 +51,8 @@ pub(super) struct Reconciler {
     switches: BTreeMap<String, Arc<Switch>>,
     /// The applied port configurations by interface.
     port_configs: BTreeMap<String, PortConfig>,
+    /// The VRFs that have interfaces.
+    vrfs: Vrfs,
     /// Publishes the observed state.
     observed: watch::Sender<Observed>,
     /// Open vSwitch; dropped before its namespace.
@@ -64,15 +72,26 @@ impl Reconciler {
         let ovs = Ovs::start(&namespace, directory).await?;
         veth::create_links(&namespace, &plan).await?;
         let versions = versions(&switches);
-        let port_configs = port_configs(&plan, &switches);
+        let views = views(&switches);
+        let port_configs = port_configs(&plan, &views);
         // Enable interfaces after RSTP, so that no loop forwards frames.
         ovs.create_bridges(&namespace, &plan, |interface| port_configs[interface].clone()).await?;
         let up: BTreeSet<_> = enabled_interfaces(&port_configs).map(str::to_owned).collect();
         for interface in &up {
             veth::set_link_state(&namespace, interface, true).await?;
         }
-        let observed = Observed { applied: versions, up, ..Observed::default() };
-        Ok(Self { plan, switches, port_configs, observed: watch::Sender::new(observed), ovs, namespace })
+        let mut vrfs = Vrfs::default();
+        vrfs.apply(&namespace, &ovs, vrf_configs(&plan, &views)).await?;
+        let observed = Observed { applied: versions, up, vrfs: vrfs.status(), ..Observed::default() };
+        Ok(Self {
+            plan,
+            switches,
+            port_configs,
+            vrfs,
+            observed: watch::Sender::new(observed),
+            ovs,
+            namespace,
+        })
     }
 
     /// Subscribes to the observed state.
@@ -124,7 +143,8 @@ impl Reconciler {
         self.apply_port_configs().await?;
         let rstp = self.ovs.rstp().await?;
         let before = self.observed.borrow().clone();
-        let settled = rstp::converged(&self.plan, |interface| before.up.contains(interface), &rstp);
+        let settled = rstp::converged(&self.plan, |interface| before.up.contains(interface), &rstp)
+            && rstp::second_bridges_are_reached(&self.plan, &rstp);
         if settled && !before.settled {
             self.ovs.wait_for_revalidation().await?;
         }
@@ -141,7 +161,8 @@ impl Reconciler {
         if versions == self.observed.borrow().applied {
             return Ok(());
         }
-        let port_configs = port_configs(&self.plan, &self.switches);
+        let views = views(&self.switches);
+        let port_configs = port_configs(&self.plan, &views);
         let others = port_configs
             .iter()
             .filter(|(interface, config)| self.port_configs.get(*interface) != Some(*config));
@@ -156,6 +177,13 @@ impl Reconciler {
                 links_changed = true;
             }
         }
+        let vrfs = self.vrfs.apply(&self.namespace, &self.ovs, vrf_configs(&self.plan, &views)).await;
+        self.observed.send_if_modified(|observed| {
+            let (status, before) = (self.vrfs.status(), std::mem::take(&mut observed.vrfs));
+            observed.vrfs = status;
+            observed.vrfs != before
+        });
+        vrfs?;
         self.ovs.wait_for_revalidation().await?;
         let up = enabled_interfaces(&port_configs).map(str::to_owned).collect();
         self.port_configs = port_configs;
@@ -173,15 +201,37 @@ fn versions(switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, u64> {
     switches.iter().map(|(name, switch)| (name.clone(), *switch.version().borrow())).collect()
 }
 
+/// The views of the running configurations, by switch.
+fn views(switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, View> {
+    switches.iter().map(|(name, switch)| (name.clone(), switch.view())).collect()
+}
+
 /// The desired port configurations by interface.
-fn port_configs(plan: &Plan, switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, PortConfig> {
-    let configured = plan.bridges.iter().filter_map(|bridge| Some((bridge, switches.get(&bridge.switch)?)));
-    let port_configs = configured.flat_map(|(bridge, switch)| {
-        let view = switch.view();
-        let ports = bridge.ports.iter();
-        ports.map(move |port| (port.interface.clone(), PortConfig::from_view(&view, &port.name)))
-    });
-    port_configs.collect()
+fn port_configs(plan: &Plan, views: &BTreeMap<String, View>) -> BTreeMap<String, PortConfig> {
+    let mut port_configs = BTreeMap::new();
+    for bridge in &plan.bridges {
+        let Some(view) = views.get(&bridge.switch) else { continue };
+        let routed = RoutedVlans::new(view);
+        for port in &bridge.ports {
+            port_configs.insert(port.interface.clone(), PortConfig::from_view(view, &routed, &port.name));
+        }
+    }
+    port_configs
+}
+
+/// The desired VRFs by switch and name, with the bridge of the switch.
+fn vrf_configs(
+    plan: &Plan,
+    views: &BTreeMap<String, View>,
+) -> BTreeMap<(String, String), (Bridge, VrfConfig)> {
+    let mut configs = BTreeMap::new();
+    for bridge in &plan.bridges {
+        let Some(view) = views.get(&bridge.switch) else { continue };
+        for (name, config) in RoutedVlans::new(view).vrfs(view) {
+            configs.insert((bridge.switch.clone(), name), (bridge.clone(), config));
+        }
+    }
+    configs
 }
 
 /// The enabled interfaces.

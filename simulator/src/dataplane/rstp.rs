@@ -87,6 +87,14 @@ pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, bridges: &RstpSt
     })
 }
 
+/// Whether each bridge forwards to the second one of its switch.
+pub(super) fn second_bridges_are_reached(plan: &Plan, bridges: &RstpState) -> bool {
+    plan.bridges.iter().all(|bridge| {
+        let downlink = bridges.get(&bridge.name).and_then(|rstp| rstp.ports.get(&bridge.vrf_downlink()));
+        downlink.is_some_and(|port| port.state == "forwarding")
+    })
+}
+
 /// The root according to the bridge with this interface.
 fn peer_root<'a>(plan: &Plan, bridges: &'a RstpState, interface: &str) -> Option<&'a (String, String)> {
     let (bridge, _) = plan.ports().find(|(_, port)| port.interface == interface)?;

@@ -29,6 +29,29 @@ pub struct BridgeStatus {
     pub applied: u64,
     /// Its connected ports by name.
     pub ports: BTreeMap<String, DataPort>,
+    /// Its VRFs that have an interface, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vrfs: BTreeMap<String, VrfStatus>,
+}
+
+/// The data plane of a VRF.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VrfStatus {
+    /// Path of its network namespace. Processes of the same user can open it while the VRF exists.
+    pub netns: PathBuf,
+    /// The VLANs that are led into it; the interface of VLAN 100 is `vlan100`.
+    pub vlans: Vec<u16>,
+    /// The host behind it.
+    pub host: HostStatus,
+}
+
+/// The host behind a VRF, on a link of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Path of its network namespace.
+    pub netns: PathBuf,
+    /// Its addresses with the prefix lengths of the link.
+    pub addresses: Vec<String>,
 }
 
 /// The data plane of one port.
@@ -71,6 +94,7 @@ impl DataPlaneStatus {
                 bridge: bridge.name.clone(),
                 applied: observed.applied.get(&bridge.switch).copied().unwrap_or_default(),
                 ports: ports.collect(),
+                vrfs: observed.vrfs.get(&bridge.switch).cloned().unwrap_or_default(),
             };
             (bridge.switch.clone(), status)
         };

@@ -10,7 +10,7 @@ use crate::dataplane::namespace::NetworkNamespace;
 use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
 
 /// MTU of the switches' interfaces. External ends keep the kernel's default.
-const MTU: &str = "9216";
+pub(super) const MTU: &str = "9216";
 
 /// Link group of all interfaces in the namespace of the data plane.
 const LINK_GROUP: &str = "1";
@@ -44,7 +44,18 @@ pub(super) async fn create_links(namespace: &NetworkNamespace, plan: &Plan) -> R
         }
         namespace.run("ip", &args).await?;
     }
-    Ok(())
+    let pairs = plan.bridges.iter().flat_map(|bridge| {
+        let (uplink, downlink) = (bridge.vrf_uplink(), bridge.vrf_downlink());
+        let add = format!("link add name {uplink} mtu {MTU} type veth peer name {downlink} mtu {MTU}");
+        [add, switch_end_command(&uplink), switch_end_command(&downlink)]
+    });
+    namespace.ip(None, &pairs.collect::<Vec<_>>()).await
+}
+
+/// A command of ip(8) that enables an interface of a switch, without addresses.
+pub(super) fn switch_end_command(interface: &str) -> String {
+    let addresses = if Path::new("/proc/sys/net/ipv6").exists() { "addrgenmode none" } else { "" };
+    format!("link set dev {interface} group {LINK_GROUP} {addresses} up")
 }
 
 fn veth_arguments(interface: &str) -> [&str; 8] {

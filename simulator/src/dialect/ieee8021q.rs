@@ -320,7 +320,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         }
         ports.insert(name.clone(), port);
     }
-    View { vlans, ports }
+    View { vlans, ports, ..View::default() }
 }
 
 fn fill_port(

@@ -2,11 +2,13 @@
 //! family `ethernet-switching`.
 //!
 //! The commit check of the device enforces rules beyond the model: one member on an access port, at least one on a
-//! trunk, a native VLAN on trunks only, unique VLAN ids, no units on members of an aggregated link. It accepts
-//! members that name no VLAN. So a VLAN can be deleted while a port names it; the port then doesn't carry it.
+//! trunk, a native VLAN on trunks only, unique VLAN ids, no units on members of an aggregated link, tags on tagged
+//! interfaces only, defined interfaces of routing instances. It accepts members that name no VLAN. So a VLAN can be
+//! deleted while a port names it; the port then doesn't carry it.
 
 mod checks;
 mod console;
+mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +26,7 @@ use crate::netconf::error::PathStyle;
 /// The Junos dialect.
 pub static JUNOS: Dialect = Dialect {
     name: "junos",
-    modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE],
+    modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE, &vrf::INSTANCES_MODULE],
     capability_uris: &["http://xml.juniper.net/netconf/junos/1.0", "http://xml.juniper.net/dmi/system/1.0"],
     error_path_style: PathStyle::Junos,
     port_name: |n| format!("xe-0/0/{n}"),
@@ -56,6 +58,7 @@ static ROOTS: &[Definition] = &[Definition::container("configuration", &ROOT, CO
 const CONFIGURATION: &[Definition] = &[
     Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
     Definition::container("vlans", &VLANS_MODULE, VLANS),
+    Definition::container("routing-instances", &vrf::INSTANCES_MODULE, vrf::INSTANCES),
 ];
 
 const INTERFACES: &[Definition] = &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
@@ -91,11 +94,15 @@ const UNIT: &[Definition] = &[
     Definition::leaf("name", &INTERFACES_MODULE, TEXT),
     Definition::leaf("description", &INTERFACES_MODULE, TEXT),
     Definition::leaf("disable", &INTERFACES_MODULE, Type::Empty),
+    Definition::leaf("vlan-id", &INTERFACES_MODULE, Type::Uint(1, 4094)),
     Definition::container("family", &INTERFACES_MODULE, FAMILY),
 ];
 
-const FAMILY: &[Definition] =
-    &[Definition::presence("ethernet-switching", &INTERFACES_MODULE, ETHERNET_SWITCHING)];
+const FAMILY: &[Definition] = &[
+    Definition::presence("inet", &INTERFACES_MODULE, vrf::INET),
+    Definition::presence("inet6", &INTERFACES_MODULE, vrf::INET6),
+    Definition::presence("ethernet-switching", &INTERFACES_MODULE, ETHERNET_SWITCHING),
+];
 
 const ETHERNET_SWITCHING: &[Definition] = &[
     Definition::leaf("interface-mode", &INTERFACES_MODULE, Type::Enum(&["access", "trunk"])),
@@ -114,14 +121,15 @@ const VLAN: &[Definition] = &[
     Definition::leaf("l3-interface", &VLANS_MODULE, TEXT),
 ];
 
-/// The factory configuration: the VLAN `default`, with every port as an access port.
+/// The factory configuration: the VLAN `default`, with every port as an access port. A router has neither.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = format!(
         "<configuration xmlns=\"{}\"><interfaces xmlns=\"{}\">",
         ROOT.namespace, INTERFACES_MODULE.namespace
     );
-    let switching = "<unit><name>0</name><family><ethernet-switching><vlan><members>default</members></vlan>\
+    let access_port = "<unit><name>0</name><family><ethernet-switching><vlan><members>default</members></vlan>\
         </ethernet-switching></family></unit>";
+    let switching = if hardware.router { "" } else { access_port };
     // Writing to a String can't fail; hence the discarded results.
     for port in &hardware.ports {
         let _ = write!(xml, "<interface><name>{}</name>", xml_escaped(port));
@@ -145,12 +153,15 @@ fn factory(hardware: &Hardware) -> Container {
             xml_escaped(lag)
         );
     }
-    let _ = write!(
-        xml,
-        "</interfaces><vlans xmlns=\"{}\"><vlan><name>default</name><vlan-id>1</vlan-id></vlan></vlans>\
-         </configuration>",
-        VLANS_MODULE.namespace
-    );
+    xml.push_str("</interfaces>");
+    if !hardware.router {
+        let _ = write!(
+            xml,
+            "<vlans xmlns=\"{}\"><vlan><name>default</name><vlan-id>1</vlan-id></vlan></vlans>",
+            VLANS_MODULE.namespace
+        );
+    }
+    xml.push_str("</configuration>");
     parse_configuration(ROOTS, &xml)
 }
 
@@ -246,7 +257,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         }
         port.vlans = port.configured.intersection(&all);
     }
-    View { vlans: defined, ports }
+    View { vlans: defined, ports, vrfs: vrf::vrfs(running) }
 }
 
 #[cfg(test)]

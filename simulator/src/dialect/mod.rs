@@ -8,6 +8,7 @@ mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
+mod routing;
 mod srlinux;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,9 @@ use crate::model::tree::Container;
 use crate::netconf::error::{PathStyle, RpcError};
 
 pub use openconfig::OPENCONFIG;
-pub use view::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
+pub use view::{
+    HandEdit, PortMode, PortView, RouteView, RoutedView, View, VlanSet, VlanSetError, VlanView, VrfView,
+};
 
 /// The fixed properties of a switch.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +37,8 @@ pub struct Hardware {
     pub mac: [u8; 6],
     /// Whether a port that names an undefined VLAN is an error even if the model allows it.
     pub strict_references: bool,
+    /// Whether it is a router: its ports don't switch in the factory configuration.
+    pub router: bool,
 }
 
 impl Hardware {

@@ -256,7 +256,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             }
         }
     }
-    View { vlans, ports: all }
+    View { vlans, ports: all, ..View::default() }
 }
 
 /// Fills the view of a port or port channel. Both have the leaves of [`PORT`].

@@ -1,16 +1,17 @@
 //! OpenConfig (openconfig/public): openconfig-interfaces, openconfig-vlan, openconfig-network-instance.
 //!
-//! The schema tables hold the data nodes for switching only. An edit of any other node fails with
+//! The schema tables hold the data nodes for switching and for VRFs only. An edit of any other node fails with
 //! `unknown-element`.
 
 mod checks;
+mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::dialect::accessors::{
-    active, bare_ports, child, entries, leaf_is, module, parse_configuration, text, xml_escaped,
+    active, bare_ports, child, entries, leaf, leaf_is, module, parse_configuration, text, xml_escaped,
 };
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
@@ -23,7 +24,20 @@ use crate::netconf::xml;
 /// The OpenConfig dialect.
 pub static OPENCONFIG: Dialect = Dialect {
     name: "openconfig",
-    modules: &[&INTERFACES_MODULE, &ETHERNET, &AGGREGATE, &VLAN, &NETWORK_INSTANCE, &NI_TYPES, &IANA_IF_TYPE],
+    modules: &[
+        &INTERFACES_MODULE,
+        &ETHERNET,
+        &AGGREGATE,
+        &VLAN,
+        &NETWORK_INSTANCE,
+        &NI_TYPES,
+        &IANA_IF_TYPE,
+        &vrf::IF_IP,
+        &vrf::EVPN,
+        &vrf::LOCAL_ROUTING,
+        &vrf::POLICY_TYPES,
+        &vrf::TYPES,
+    ],
     capability_uris: &[],
     error_path_style: PathStyle::XPath,
     port_name: |n| format!("Ethernet{n}"),
@@ -94,6 +108,8 @@ const INTERFACE: &[Definition] = &[
     Definition::mirror(&INTERFACES_MODULE, INTERFACE_CONFIG),
     Definition::container("ethernet", &ETHERNET, ETHERNET_CONTENT),
     Definition::container("aggregation", &AGGREGATE, AGGREGATION_CONTENT),
+    Definition::container("subinterfaces", &INTERFACES_MODULE, vrf::SUBINTERFACES),
+    Definition::container("routed-vlan", &VLAN, vrf::ROUTED_VLAN),
 ];
 
 const INTERFACE_CONFIG: &[Definition] = &[
@@ -151,7 +167,12 @@ const INSTANCE: &[Definition] = &[
     Definition::leaf("name", &NETWORK_INSTANCE, TEXT),
     Definition::container("config", &NETWORK_INSTANCE, INSTANCE_CONFIG),
     Definition::mirror(&NETWORK_INSTANCE, INSTANCE_CONFIG),
+    Definition::container("inter-instance-policies", &NETWORK_INSTANCE, vrf::POLICIES),
+    Definition::container("table-connections", &NETWORK_INSTANCE, vrf::TABLE_CONNECTIONS),
+    Definition::container("interfaces", &NETWORK_INSTANCE, vrf::MEMBERS),
+    Definition::container("tables", &NETWORK_INSTANCE, vrf::TABLES),
     Definition::container("vlans", &NETWORK_INSTANCE, VLANS),
+    Definition::container("protocols", &NETWORK_INSTANCE, vrf::PROTOCOLS),
 ];
 
 const INSTANCE_CONFIG: &[Definition] = &[
@@ -160,6 +181,7 @@ const INSTANCE_CONFIG: &[Definition] = &[
     Definition::leaf("enabled", &NETWORK_INSTANCE, Type::Bool),
     Definition::leaf("description", &NETWORK_INSTANCE, TEXT),
     Definition::leaf("mtu", &NETWORK_INSTANCE, Type::Uint(0, 65535)),
+    Definition::leaf("route-distinguisher", &NETWORK_INSTANCE, vrf::DISTINGUISHER_TYPE),
 ];
 
 const VLANS: &[Definition] = &[Definition::list("vlan", &NETWORK_INSTANCE, 1, VLAN_ENTRY)];
@@ -184,6 +206,11 @@ fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
 /// The network instances of a configuration by name.
 fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
     entries(child(config, ROOTS, "network-instances"), NETWORK_INSTANCES, "network-instance")
+}
+
+/// The type of an interface.
+fn kind(interface: &Container) -> Option<&Value> {
+    leaf(child(interface, INTERFACE, "config")?, INTERFACE_CONFIG, "type")
 }
 
 /// `switched-vlan/config` of an interface: under `ethernet`, or under `aggregation` for a LAG.
@@ -277,7 +304,8 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     }
     let active = active(&vlans);
     let mut ports = bare_ports(hardware);
-    for (name, interface) in interfaces(running) {
+    let switches = |interface| !kind(interface).is_some_and(|kind| kind.is(L3_VLAN.name));
+    for (name, interface) in interfaces(running).filter(|(_, interface)| switches(interface)) {
         let port = ports.entry(name.to_owned()).or_default();
         let ethernet = child(interface, INTERFACE, "ethernet");
         let ethernet = ethernet.and_then(|ethernet| child(ethernet, ETHERNET_CONTENT, "config"));
@@ -289,7 +317,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             fill_port(port, config, &active);
         }
     }
-    View { vlans, ports }
+    View { vlans, ports, vrfs: vrf::vrfs(running) }
 }
 
 fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {

@@ -2,11 +2,13 @@
 //! an encapsulation, and a `mac-vrf` joins subinterfaces.
 //!
 //! The simulator treats a `mac-vrf` as a VLAN. Its id is that of its tagged subinterfaces, else the index of its
-//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with
-//! different ids in one `mac-vrf`; the data plane keeps them apart.
+//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with different
+//! ids in one `mac-vrf`; the data plane keeps them apart. A subinterface of `irb1` may be in a `mac-vrf`, whose VLAN
+//! it then routes, and in an `ip-vrf`.
 
 mod checks;
 mod console;
+mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +27,15 @@ use crate::netconf::error::PathStyle;
 /// The SR Linux dialect.
 pub static SRLINUX: Dialect = Dialect {
     name: "srlinux",
-    modules: &[&INTERFACES, &VLANS, &LAG, &NETWORK_INSTANCE_MODULE],
+    modules: &[
+        &INTERFACES,
+        &VLANS,
+        &LAG,
+        &NETWORK_INSTANCE_MODULE,
+        &vrf::BGP_VPN,
+        &vrf::STATIC_ROUTES_MODULE,
+        &vrf::NEXT_HOP_GROUPS_MODULE,
+    ],
     capability_uris: &[],
     error_path_style: PathStyle::XPath,
     port_name: |n| format!("ethernet-1/{n}"),
@@ -120,6 +130,9 @@ const SUBINTERFACE: &[Definition] = &[
     Definition::leaf("description", &INTERFACES, Type::Restricted(&DESCRIPTION)),
     Definition::leaf("admin-state", &INTERFACES, ADMIN_STATE),
     Definition::leaf("l2-mtu", &INTERFACES, Type::Uint(1500, 9500)),
+    Definition::leaf("ip-mtu", &INTERFACES, Type::Uint(1280, 9486)),
+    Definition::container("ipv4", &INTERFACES, vrf::IPV4),
+    Definition::container("ipv6", &INTERFACES, vrf::IPV6),
     Definition::state_leaf("name", &INTERFACES, Type::Text { max_length: 25 }),
     Definition::state_leaf("oper-state", &INTERFACES, OPER_STATE),
     Definition::container("vlan", &VLANS, VLAN),
@@ -141,6 +154,9 @@ const INSTANCE: &[Definition] = &[
     Definition::state_leaf("oper-state", &NETWORK_INSTANCE_MODULE, OPER_STATE),
     Definition::leaf("description", &NETWORK_INSTANCE_MODULE, Type::Restricted(&DESCRIPTION)),
     Definition::list("interface", &NETWORK_INSTANCE_MODULE, 1, ATTACHED),
+    Definition::container("protocols", &NETWORK_INSTANCE_MODULE, vrf::PROTOCOLS),
+    Definition::container("static-routes", &vrf::STATIC_ROUTES_MODULE, vrf::STATIC_ROUTES),
+    Definition::container("next-hop-groups", &vrf::NEXT_HOP_GROUPS_MODULE, vrf::NEXT_HOP_GROUPS),
 ];
 
 const ATTACHED: &[Definition] = &[
@@ -242,11 +258,17 @@ struct Subinterface<'a> {
     encap: Option<Encap>,
     bridged: bool,
     enabled: bool,
+    /// Its node.
+    node: &'a Container,
 }
 
 impl Subinterface<'_> {
     fn name(&self) -> String {
         format!("{}.{}", self.port, self.index)
+    }
+
+    fn is_irb(&self) -> bool {
+        self.port.starts_with("irb")
     }
 }
 
@@ -268,6 +290,7 @@ fn subinterfaces<'a>(port: &'a str, interface: &'a Container) -> impl Iterator<I
             },
             bridged: leaf_is(sub, SUBINTERFACE, "type", "bridged"),
             enabled: is_enabled(sub, SUBINTERFACE),
+            node: sub,
         }
     })
 }
@@ -291,7 +314,12 @@ fn vlan_of(instance: &Container, subs: &BTreeMap<String, Subinterface<'_>>) -> O
         Some(Encap::Tagged(id)) => Some(id),
         _ => None,
     });
-    let index = members.iter().map(|sub| sub.index).find(|index| (1..=4094).contains(index));
+    let index = members
+        .iter()
+        .filter(|sub| !sub.is_irb())
+        .chain(members.iter().filter(|sub| sub.is_irb()))
+        .map(|sub| sub.index)
+        .find(|index| (1..=4094).contains(index));
     let described = || text(instance, INSTANCE, "description")?.strip_prefix("VLAN ")?.parse().ok();
     tagged.or(index).or_else(described).filter(|id| (1..=4094).contains(id))
 }
@@ -346,7 +374,8 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         port.configured = tagged.into_iter().chain(untagged_vlan).collect();
         port.vlans = carried.into_iter().collect();
     }
-    View { vlans, ports }
+    let vrfs = vrf::vrfs(running, &vlan_of_sub);
+    View { vlans, ports, vrfs }
 }
 
 /// Adds state data to running: the status of interfaces, subinterfaces and network instances.

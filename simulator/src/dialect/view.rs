@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The effective switching state of one switch.
@@ -12,6 +14,9 @@ pub struct View {
     pub vlans: BTreeMap<u16, VlanView>,
     /// All ports and link aggregations, by name, configured or not.
     pub ports: BTreeMap<String, PortView>,
+    /// The VRFs, by name; not the default instance.
+    #[serde(default)]
+    pub vrfs: BTreeMap<String, VrfView>,
 }
 
 impl View {
@@ -51,6 +56,56 @@ pub struct PortView {
     /// Whether the configuration disables the port.
     #[serde(default)]
     pub disabled: bool,
+}
+
+/// One VRF: a routing instance with its interfaces and static routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VrfView {
+    /// Its description.
+    pub description: Option<String>,
+    /// Its route distinguisher.
+    pub route_distinguisher: Option<String>,
+    /// The route targets that it imports, without a prefix such as `target:`, in ascending order.
+    pub import_targets: Vec<String>,
+    /// The route targets that its routes leave with.
+    pub export_targets: Vec<String>,
+    /// The routes that BGP exports with these targets, of `connected` and `static`.
+    pub exports: BTreeSet<String>,
+    /// Its interfaces, by name.
+    pub interfaces: BTreeMap<String, RoutedView>,
+    /// Its static routes, ascending by prefix and next hop.
+    pub routes: Vec<RouteView>,
+}
+
+/// An interface of a VRF.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RoutedView {
+    /// The port or link aggregation of a sub-interface; null for an IRB interface.
+    pub port: Option<String>,
+    /// The VLAN of its tag, or of the IRB interface; null for an untagged interface.
+    pub vlan: Option<u16>,
+    /// Its description.
+    pub description: Option<String>,
+    /// Its addresses with the prefix lengths of their networks, in ascending order.
+    pub addresses: Vec<IpNet>,
+    /// Bytes of an IP packet; null for the device's default.
+    pub mtu: Option<u16>,
+    /// Whether the configuration disables it.
+    pub disabled: bool,
+}
+
+/// A static route.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteView {
+    /// The destination.
+    pub prefix: IpNet,
+    /// The next hop.
+    pub next_hop: IpAddr,
+    /// Of several routes to a prefix the lowest counts; null for the device's default.
+    pub preference: Option<u32>,
 }
 
 /// How a port treats tags.

@@ -13,11 +13,13 @@ pub mod srlinux;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use eno_schemas::VlanSet;
+use eno_schemas::{FabricDesired, VlanSet};
 
 use crate::hello::{Hello, Profile};
 use crate::memory::Counter;
-use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig, ObservedPort};
+use crate::plan::{
+    ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig, ObservedPort, ObservedRouting,
+};
 use crate::reply::RpcError;
 use crate::text::{Text, excerpt};
 use crate::xml::{Scope, Step, XmlError, escape, walk};
@@ -146,6 +148,11 @@ pub trait Dialect: Send + Sync {
     /// to the NETCONF namespace.
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text;
 
+    /// How it reads VRFs; `None`: ENO knows no VRFs of such devices. [`render`](Self::render) writes their changes.
+    fn routing(&self) -> Option<&dyn RoutingDialect> {
+        None
+    }
+
     /// The unit of `changes` that an error is about, if the error tells.
     fn locate_error(
         &self,
@@ -153,6 +160,16 @@ pub trait Dialect: Send + Sync {
         observed: &ObservedConfig,
         changes: &Changes,
     ) -> Option<ChangeUnit>;
+}
+
+/// How a dialect reads VRFs, and the interfaces that lead VLANs into them. Pure.
+pub trait RoutingDialect: Send + Sync {
+    /// The subtree filter for [`parse_routing`](Self::parse_routing): all VRFs, and on a switch all interfaces beside VLANs, on a router
+    /// the sub-interfaces of the listed ports.
+    fn filter_routing(&self, desired: &FabricDesired) -> String;
+
+    /// Parses the reply to `<get-config>` with that filter.
+    fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError>;
 }
 
 impl fmt::Debug for dyn Dialect {

@@ -1,7 +1,9 @@
 //! OpenConfig: openconfig-network-instance, openconfig-interfaces, openconfig-vlan (openconfig/public).
 //!
 //! VLANs: `/network-instances/network-instance[name]/vlans/vlan[vlan-id]/config`, in the instance of type
-//! `DEFAULT_INSTANCE`. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
+//! `DEFAULT_INSTANCE`. VRFs: [`routing`]. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
+
+mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +12,7 @@ use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, ParseError, named_interfaces, select_interfaces, set_unfit};
+use crate::dialect::{Dialect, ParseError, RoutingDialect, named_interfaces, select_interfaces, set_unfit};
 use crate::hello::Hello;
 use crate::memory::Counter;
 use crate::plan::{
@@ -84,23 +86,41 @@ impl Dialect for OpenConfig {
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
         let mut xml = Text::new();
-        if !changes.create.is_empty() || !changes.delete.is_empty() {
-            render_vlans(&mut xml, observed, changes);
+        let touched_vrfs = changes.routing.touched_vrfs();
+        let switches = !changes.create.is_empty() || !changes.delete.is_empty();
+        if switches || !touched_vrfs.is_empty() {
+            let _ = write!(xml, "<network-instances xmlns=\"{NETWORK_INSTANCE}\">");
+            if switches {
+                render_vlans(&mut xml, observed, changes);
+            }
+            for name in touched_vrfs {
+                routing::render_vrf(&mut xml, observed, changes, name);
+            }
+            xml.push_str("</network-instances>");
         }
-        if !changes.ports.is_empty() {
+        let routed =
+            changes.routing.routed.values().any(|change| change.set.is_some() || !change.remove.is_empty());
+        if !changes.ports.is_empty() || routed {
             let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
             let unknown = ObservedPort::default();
             let own = observed.vlans.all_settled().union(&changes.create.keys().copied().collect());
             for (name, change) in &changes.ports {
                 render_port(&mut xml, name, observed.ports.get(name).unwrap_or(&unknown), change, &own);
             }
+            routing::render_interfaces(&mut xml, observed, changes);
             xml.push_str("</interfaces>");
         }
         xml
     }
 
+    fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
     fn locate_error(&self, error: &RpcError, _: &ObservedConfig, changes: &Changes) -> Option<ChangeUnit> {
-        locate_error(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+        routing::locate_error(error, changes).or_else(|| {
+            locate_error(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+        })
     }
 }
 
@@ -318,10 +338,7 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
 fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
     let known = observed.layout.get::<NetworkInstance>();
     let network_instance = escape(known.map_or(DEFAULT_INSTANCE, |NetworkInstance(name)| name));
-    let _ = write!(
-        xml,
-        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{network_instance}</name>"
-    );
+    let _ = write!(xml, "<network-instance><name>{network_instance}</name>");
     if known.is_none() {
         let _ = write!(
             xml,
@@ -341,7 +358,7 @@ fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
     for vid in changes.delete.iter() {
         let _ = write!(xml, "<vlan nc:operation=\"remove\"><vlan-id>{vid}</vlan-id></vlan>");
     }
-    xml.push_str("</vlans></network-instance></network-instances>");
+    xml.push_str("</vlans></network-instance>");
 }
 
 /// `own`: VLANs of ours.

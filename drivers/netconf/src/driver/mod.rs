@@ -10,7 +10,7 @@ use std::time::Duration;
 use eno_device_secrets::SecretSource;
 use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
-use eno_sbi::{HOLD, Intent, Reconciled, Work};
+use eno_sbi::{HOLD, Intent, Reconciled, VRFS, Work};
 use eno_schemas::{
     Applied, Command, FabricDesired, FabricPort, Generation, Outcome, PortBefore, Preview, Report, VlanSet,
 };
@@ -75,6 +75,8 @@ pub struct Device {
     open_session: Option<OpenSession>,
     /// The last verification.
     verified: Option<Verified>,
+    /// Whether anything of ours was there at the last read of VRFs in this session; `None`: there was no such read.
+    own_routing: Option<bool>,
     /// All VLANs that were ours at the last report that names any state.
     own_before: VlanSet,
     /// The device did not answer the last connection attempt.
@@ -182,7 +184,7 @@ impl FabricDevices for Switches {
 
     fn capabilities(&self) -> Vec<String> {
         let dialects = self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name()));
-        std::iter::once(HOLD.to_owned()).chain(dialects).collect()
+        [HOLD, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
     }
 
     async fn reconcile(&self, device: &mut Device, work: &Work, desired: &FabricDesired) -> Reconciled {
@@ -238,6 +240,9 @@ impl FabricDevices for Switches {
             let baseline = open_session.take_baseline();
             let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
+            if open_session.fresh {
+                device.own_routing = None;
+            }
             let transaction = Transaction {
                 session: &open_session.session,
                 dialect: open_session.dialect,
@@ -252,6 +257,7 @@ impl FabricDevices for Switches {
                 own_before: &device.own_before,
                 read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
+                own_routing: Mutex::new(device.own_routing),
                 running_lock: Mutex::default(),
             };
             let context = RunContext {
@@ -267,6 +273,7 @@ impl FabricDevices for Switches {
             }
             let result = transaction.run(context).await;
             clash_detector.command_ended(confirmed(&result));
+            device.own_routing = transaction.own_routing.into_inner().unwrap_or_else(PoisonError::into_inner);
             let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match result {
                 Ok(reconciled) => {
@@ -377,6 +384,7 @@ impl FabricDevices for Switches {
             own_before: &device.own_before,
             read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
+            own_routing: Mutex::new(device.own_routing),
             running_lock: Mutex::default(),
         };
         let preview = match transaction.preview().await {

@@ -16,7 +16,7 @@ use crate::dialect::{Dialect, Dialects, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
-use crate::plan::{Baseline, interfaces};
+use crate::plan::{Baseline, concerns_routing, interfaces};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 
@@ -143,7 +143,10 @@ impl Switches {
             return Err(unsupported(reason.into(), Some(dialect)));
         };
         let interfaces = interfaces(desired);
-        let of_interest = dialect.filter(&interfaces);
+        let mut of_interest = dialect.filter(&interfaces);
+        if let Some(routing) = dialect.routing().filter(|_| concerns_routing(desired)) {
+            of_interest += &routing.filter_routing(desired);
+        }
         let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without a subscription, audits find foreign changes.

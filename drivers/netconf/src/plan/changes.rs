@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{PortBefore, VlanId, VlanSet};
 
+use super::routing::RoutingChanges;
+
 /// Maximum refused VLANs of a trunk that are named one by one, unless the trunk loses VLANs too.
 const MAX_REFUSED_VLANS: usize = 64;
 
@@ -16,6 +18,10 @@ pub enum ChangeUnit {
     Port(String),
     /// A VLAN on an interface.
     PortVlan(String, VlanId),
+    /// A VRF itself.
+    Vrf(String),
+    /// What leads a VLAN into a VRF: its interfaces and its routes.
+    Routed(VlanId),
 }
 
 /// Units that stay as they are on the device. Those that can't be changed have a reason.
@@ -61,6 +67,14 @@ impl Exclusions {
         self.0.contains_key(&ChangeUnit::Port(interface.to_owned()))
     }
 
+    pub(super) fn vrf(&self, name: &str) -> bool {
+        self.0.contains_key(&ChangeUnit::Vrf(name.to_owned()))
+    }
+
+    pub(super) fn routed(&self, vid: VlanId) -> bool {
+        self.0.contains_key(&ChangeUnit::Routed(vid))
+    }
+
     pub(super) fn vlan(&self, vid: VlanId) -> bool {
         self.0.contains_key(&ChangeUnit::Vlan(vid))
     }
@@ -91,6 +105,8 @@ pub struct Changes {
     pub delete: VlanSet,
     /// Interfaces to change, by name.
     pub ports: BTreeMap<String, PortChange>,
+    /// VRFs and what leads VLANs into them.
+    pub routing: RoutingChanges,
 }
 
 /// A change of one interface.
@@ -145,6 +161,11 @@ impl PortChange {
 impl Changes {
     /// True when there is no change.
     pub fn is_empty(&self) -> bool {
+        self.switches_nothing() && self.routing.is_empty()
+    }
+
+    /// True when no VLAN and no port changes.
+    pub fn switches_nothing(&self) -> bool {
         self.create.is_empty() && self.delete.is_empty() && self.ports.is_empty()
     }
 
@@ -207,13 +228,13 @@ impl Changes {
         }
     }
 
-    /// All units: each VLAN, each VLAN on a port, and each port that gets a list or restored settings.
+    /// All units: each VLAN, each VLAN on a port, each port that gets a list or restored settings, and those of VRFs.
     pub fn units(&self) -> BTreeSet<ChangeUnit> {
         let vlans = self.create.keys().copied().chain(self.delete.iter()).map(ChangeUnit::Vlan);
         let closed = self.ports.iter().filter(|(_, change)| change.close || !change.restore.is_empty());
         let closed = closed.map(|(name, _)| ChangeUnit::Port(name.clone()));
         let ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.add.union(&change.remove)));
-        vlans.chain(closed).chain(ports).collect()
+        vlans.chain(closed).chain(ports).chain(self.routing.units()).collect()
     }
 }
 

@@ -35,6 +35,7 @@ mod identifier_clash;
 mod observed;
 mod observed_vlans;
 mod port_before;
+mod routing;
 mod tagged;
 #[cfg(test)]
 pub(crate) mod test_states;
@@ -46,6 +47,12 @@ pub use identifier_clash::ClashDetector;
 pub use observed::{InterfaceState, Inventory, Layout, Mode, ObservedConfig, ObservedPort, Setting};
 pub use observed_vlans::{ObservedVlan, ObservedVlans};
 pub use port_before::{NATIVE, with_new_port_memory};
+pub(crate) use routing::family;
+pub use routing::{
+    InterfaceValues, ObservedInterface, ObservedParent, ObservedRoute, ObservedRouting, ObservedVrf,
+    RouteKey, RoutedChange, RoutedId, Routing, RoutingChanges, RoutingPlan, VrfChange, concerns_routing,
+    has_ours, plan_routing, switched,
+};
 pub use tagged::Tagged;
 
 /// The note kind for VLANs of another cluster with our identifier.
@@ -78,6 +85,23 @@ pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
 
 /// Computes the difference. Units in `excluded` stay as they are and are rejected with their reasons.
 pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclusions) -> Plan {
+    let mut plan = plan_vlans(observed, &switched(desired), excluded);
+    let routing =
+        plan_routing(observed, desired, excluded, &switched_after(observed, desired, &plan.changes));
+    plan.changes.routing = routing.changes;
+    plan.rejected.extend(routing.rejected);
+    plan.notes.extend(routing.notes);
+    plan
+}
+
+/// The VLANs of ours after a change.
+fn switched_after(observed: &ObservedConfig, desired: &FabricDesired, changes: &Changes) -> VlanSet {
+    let mut after = ours(observed, &desired.cluster).difference(&changes.delete);
+    after.extend(changes.create.keys().copied());
+    after
+}
+
+fn plan_vlans(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclusions) -> Plan {
     let mut plan = Plan::default();
     let ours = ours(observed, &desired.cluster);
     let members = members(desired);
@@ -421,6 +445,7 @@ fn reject_excluded(
                     rejected.push(Rejection::permanent(item, reason.clone()));
                 }
             }
+            ChangeUnit::Vrf(_) | ChangeUnit::Routed(_) => {}
         }
     }
 }
@@ -460,9 +485,17 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
                 .insert(port.name.clone(), Carried { tagged: tagged.clone(), untagged, open: current.open });
         }
     }
+    let routing = plan_routing(observed, desired, &Exclusions::default(), &ours);
+    let mut vlans = ours;
+    for (id, _) in routing::own_interfaces(observed, &desired.cluster) {
+        vlans.insert(id.vid);
+        for port in desired.ports.iter().filter(|port| id.port.as_deref() == Some(listed_name(port))) {
+            ports.entry(port.name.clone()).or_insert(VlanSet::EMPTY).insert(id.vid);
+        }
+    }
     let (closed, before) =
         (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
-    Applied::Fabric { vlans: ours, ports, carried, closed, before }
+    Applied::Fabric { vlans, ports, carried, closed, before, vrfs: routing.vrfs, routed: routing.routed }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::observed_vlans::ObservedVlans;
+use super::routing::Routing;
 use super::tagged::Tagged;
 use crate::memory::{Counter, Kept};
 
@@ -25,6 +26,8 @@ pub struct ObservedConfig {
     pub ports: BTreeMap<String, ObservedPort>,
     /// A trunk must not have an empty list: the list would carry every VLAN, or be refused.
     pub empty_opens: bool,
+    /// The VRFs, and the interfaces that lead VLANs into them.
+    pub routing: Routing,
     /// The dialect's own state between reading and writing.
     pub layout: Layout,
     /// The memory that it takes.

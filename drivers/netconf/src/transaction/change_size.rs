@@ -9,7 +9,8 @@ use crate::plan::Changes;
 
 /// True when every part of `planned` is also in `missing`: the device applied nothing.
 pub(super) fn is_unchanged(planned: &Changes, missing: &Changes) -> bool {
-    planned.create.keys().all(|vid| missing.create.contains_key(vid))
+    planned.routing.units().all(|unit| missing.routing.units().any(|left| left == unit))
+        && planned.create.keys().all(|vid| missing.create.contains_key(vid))
         && planned.delete.is_subset(&missing.delete)
         && planned.ports.iter().all(|(name, change)| {
             // A port that only restores settings does not count.
@@ -19,7 +20,7 @@ pub(super) fn is_unchanged(planned: &Changes, missing: &Changes) -> bool {
         })
 }
 
-/// The number of units of a change: VLANs, and VLANs on ports.
+/// The number of units of a change: VLANs, VLANs on ports, VRFs, and what leads VLANs into them.
 pub(super) fn size(changes: &Changes) -> usize {
     let (added, removed) = added_and_removed(changes);
     added + removed
@@ -42,5 +43,6 @@ fn added_and_removed(changes: &Changes) -> (usize, usize) {
     let ports = changes.ports.values();
     let added: usize = ports.clone().map(|change| change.add.len()).sum();
     let removed: usize = ports.map(|change| change.remove.len()).sum();
-    (changes.create.len() + added, changes.delete.len() + removed)
+    let (routing_added, routing_removed) = changes.routing.added_and_removed();
+    (changes.create.len() + added + routing_added, changes.delete.len() + removed + routing_removed)
 }

@@ -1,14 +1,19 @@
 //! Describes drift: the differences that somebody else caused. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_fabric_driver::desired::{desired_vlans, vlans_of};
 use eno_fabric_driver::report::{BoundedNotes, DRIFT};
 use eno_schemas::{
-    Applied, Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
+    Applied, Drift, FabricDesired, FabricPort, FabricVrf, Item, Note, Report, RoutedInterface,
+    VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
-use crate::plan::{ChangeUnit, Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
+use crate::plan::{
+    ChangeUnit, Exclusions, Mode, ObservedConfig, VrfChange, emptied_list_message, is_emptied, members, ours,
+    plan_routing, switched,
+};
 
 /// Maximum differences that get a note of their own.
 const MAX_DRIFT_NOTES: usize = 50;
@@ -21,6 +26,10 @@ pub struct KnownDeviations {
     /// Ports with a deviation as a whole.
     ports: Vec<String>,
     on_ports: BTreeMap<String, VlanSet>,
+    /// VRFs with a deviation as a whole.
+    vrfs: BTreeSet<String>,
+    /// VLANs of which the way into a VRF deviates.
+    routed: VlanSet,
     /// What the command changes. Its VLANs say nothing about ports.
     to_do: Wanted,
 }
@@ -32,16 +41,23 @@ pub struct Wanted {
     vlans: VlanSet,
     /// By port and LAG.
     ports: BTreeMap<(String, Option<String>), VlanSet>,
+    vrfs: BTreeMap<String, FabricVrf>,
+    routed: BTreeMap<VlanId, Arc<RoutedInterface>>,
 }
 
 impl Wanted {
     /// The VLANs of this command.
     pub fn of(desired: &FabricDesired) -> Self {
+        let vrfs = desired.vrfs.iter().map(|vrf| (vrf.name.clone(), vrf.clone())).collect();
+        let routed = desired.vlans.iter().filter_map(|vlan| Some((vlan.vid, vlan.routed.clone()?))).collect();
+        let desired = &*switched(desired);
         let key = |port: &FabricPort| (port.name.clone(), port.lag.clone());
         Self {
             address: desired.device.address.clone(),
             vlans: desired_vlans(desired),
             ports: desired.ports.iter().map(|port| (key(port), port.vlans.clone())).collect(),
+            vrfs,
+            routed,
         }
     }
 
@@ -64,6 +80,17 @@ impl KnownDeviations {
     pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
         let mut known = Self::default();
         for item in items {
+            match (&item.vrf, item.vlan) {
+                (Some(_), Some(vid)) => {
+                    known.routed.insert(vid);
+                    continue;
+                }
+                (Some(vrf), None) => {
+                    known.vrfs.insert(vrf.clone());
+                    continue;
+                }
+                (None, _) => {}
+            }
             match (&item.port, item.vlan) {
                 (None, Some(vid)) => drop(known.vlans.insert(vid)),
                 (Some(port), None) => known.ports.push(port.clone()),
@@ -92,7 +119,10 @@ impl KnownDeviations {
             let before = before.ports.get(port).unwrap_or(&VlanSet::EMPTY);
             *vlans = symmetric_difference(vlans, before);
         }
-        Some(Self { to_do, ..self.clone() })
+        let mut known = self.clone();
+        known.vrfs.extend(differing(&before.vrfs, &to_do.vrfs));
+        known.routed.extend(differing(&before.routed, &to_do.routed));
+        Some(Self { to_do, ..known })
     }
 
     /// The deviations under another command than that of the last report, of which only the noted drift is known.
@@ -103,11 +133,17 @@ impl KnownDeviations {
             return None;
         }
         let mut to_do = Wanted::of(desired);
-        let nothing = (VlanSet::EMPTY, BTreeMap::new());
-        let (vlans, ports) = match &report.applied {
-            Some(Applied::Fabric { vlans, ports, .. }) => (vlans, ports),
-            _ => (&nothing.0, &nothing.1),
+        let nothing = (VlanSet::EMPTY, BTreeMap::new(), BTreeSet::new());
+        let (vlans, ports, vrfs, routed) = match &report.applied {
+            Some(Applied::Fabric { vlans, ports, vrfs, routed, .. }) => (vlans, ports, vrfs, routed),
+            _ => (&nothing.0, &nothing.1, &nothing.2, &nothing.0),
         };
+        let mut known = Self::of_report(report);
+        known
+            .vrfs
+            .extend(vrfs.iter().chain(to_do.vrfs.keys()).filter(|vrf| !noted.vrfs.contains(*vrf)).cloned());
+        let led: VlanSet = to_do.routed.keys().copied().collect();
+        known.routed = known.routed.union(&led.union(routed).difference(&noted.routed));
         to_do.vlans = to_do.vlans.union(vlans).difference(&noted.vlans);
         for ((port, _), vlans) in &mut to_do.ports {
             let was = ports.get(port).unwrap_or(&VlanSet::EMPTY);
@@ -115,7 +151,7 @@ impl KnownDeviations {
             let noted = noted.cloned().unwrap_or_default();
             *vlans = vlans.union(was).difference(&noted);
         }
-        Some(Self { to_do, ..Self::of_report(report) })
+        Some(Self { to_do, ..known })
     }
 
     fn port(&self, port: &FabricPort) -> bool {
@@ -132,6 +168,14 @@ impl KnownDeviations {
         let own = self.on_ports.get(&port.name).unwrap_or(&VlanSet::EMPTY);
         own.union(&self.vlans).union(&self.to_do.on(port))
     }
+}
+
+/// The keys whose values differ between two maps.
+fn differing<'a, K: Ord + Clone, V: PartialEq>(
+    one: &'a BTreeMap<K, V>,
+    other: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = K> + use<'a, K, V> {
+    one.keys().chain(other.keys()).filter(|key| one.get(key) != other.get(key)).cloned()
 }
 
 fn symmetric_difference(one: &VlanSet, other: &VlanSet) -> VlanSet {
@@ -152,6 +196,8 @@ pub fn items<'a>(
 /// Finds the differences that are not `known`.
 pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> DriftFound {
     let mut drift_notes = DriftNotes { notes: BoundedNotes::new(MAX_DRIFT_NOTES), units: Vec::new() };
+    routing(&mut drift_notes, observed, desired, known);
+    let desired = &*switched(desired);
     let ours = ours(observed, &desired.cluster);
     let desired_vlans = desired_vlans(desired);
     let known_vlans = known.on_device();
@@ -197,6 +243,38 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDe
     }
     let DriftNotes { notes, units } = drift_notes;
     DriftFound { notes: notes.finish(|more| format!("and {more} more differences")), units }
+}
+
+/// Adds the differences of VRFs and of what leads VLANs into them.
+fn routing(
+    drift_notes: &mut DriftNotes,
+    observed: &ObservedConfig,
+    desired: &FabricDesired,
+    known: &KnownDeviations,
+) {
+    let vlans = ours(observed, &desired.cluster).union(&desired_vlans(desired));
+    let changes = plan_routing(observed, desired, &Exclusions::default(), &vlans).changes;
+    for (name, change) in changes.vrfs.iter().filter(|(name, _)| !known.vrfs.contains(*name)) {
+        let was = observed.routing.read().is_some_and(|read| read.vrfs.contains_key(name));
+        let what = match change {
+            VrfChange::Remove => "there although not wanted",
+            VrfChange::Set { .. } if was => "changed",
+            VrfChange::Set { .. } => "missing",
+        };
+        let unit = Some(ChangeUnit::Vrf(name.clone()));
+        drift_notes.add(Item::vrf(name), unit, || format!("VRF {name} {what}"));
+    }
+    for vid in changes.routed.keys().copied().filter(|vid| !known.routed.contains(*vid)) {
+        let unit = Some(ChangeUnit::Routed(vid));
+        match desired.vlans.get(vid).and_then(|vlan| vlan.routed.as_ref()) {
+            Some(routed) => drift_notes.add(Item::routed(&routed.vrf, vid), unit, || {
+                format!("the interface or a route of VLAN {vid} in VRF {} changed", routed.vrf)
+            }),
+            None => drift_notes.add(Item::vlan(vid), unit, || {
+                format!("the interface or a route of VLAN {vid} there although not wanted")
+            }),
+        }
+    }
 }
 
 /// Adds the differences of one interface, which its ports share.

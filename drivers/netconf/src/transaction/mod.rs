@@ -17,6 +17,11 @@
 //! A transaction reads all VLANs and all ports of the command. It reads only the affected VLANs and ports if the session
 //! has read all before and the device notifies of foreign changes.
 //!
+//! VRFs are read beside the VLANs, by a `get-config` that follows each of the above, if the command has to do with them,
+//! if the last read found any of ours, and at the first read of each session. So a driver that died after a commit and
+//! before its report finds what is left, also when the next command wants no VRF. A switch without VRFs costs one read in
+//! each session.
+//!
 //! All transactions of a device share one persist-id. So the next session can cancel a commit that was never
 //! confirmed: of this process after a lost session, or of another process. Otherwise it would read the pending change
 //! as present, and the device would roll it back a minute later. Such a commit may still be in progress when the next
@@ -89,6 +94,8 @@ pub struct Transaction<'a, S> {
     pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
+    /// Whether anything of ours was there at the last read of VRFs; `None`: this session has not read any.
+    pub own_routing: Mutex<Option<bool>>,
     /// Whether the running datastore was locked, or the device can't; `None`: not tried yet.
     pub running_lock: Mutex<Option<RunningLock>>,
 }

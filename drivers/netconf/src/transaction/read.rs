@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
+use eno_schemas::DeviceRole;
+
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Exclusions, Inventory, ObservedConfig, ObservedPort, Plan, Unsettled, interfaces, ours, plan,
+    Baseline, Exclusions, Inventory, ObservedConfig, ObservedPort, Plan, Routing, Unsettled,
+    concerns_routing, has_ours, interfaces, ours, plan,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
@@ -83,11 +86,18 @@ impl<S: Session> Transaction<'_, S> {
             baseline.complete(&mut observed, read);
             answers_several_names |= baseline.answers_several_names();
         }
-        observed.deleted_by_others = self.own_before.difference(&observed.vlans.vids());
+        if self.desired.device.role == DeviceRole::Switch {
+            observed.deleted_by_others = self.own_before.difference(&observed.vlans.vids());
+        }
         observed.contested =
             self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
         *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Baseline::of(&observed, self.desired, answers_several_names));
+        observed.routing = Box::pin(self.read_routing()).await?;
+        if observed.routing.read().is_some() {
+            *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(has_ours(&observed, &self.desired.cluster));
+        }
         let mut absent = interfaces(self.desired);
         absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {
@@ -101,6 +111,24 @@ impl<S: Session> Transaction<'_, S> {
             observed.ports.insert(name.to_owned(), ObservedPort::default());
         }
         Ok(observed)
+    }
+
+    /// Reads the VRFs. A device that refuses that and needs none is one without VRFs.
+    async fn read_routing(&self) -> Result<Routing, TransactionError> {
+        let Some(routing) = self.dialect.routing() else { return Ok(Routing::Unknown(self.dialect.name())) };
+        let is_needed = concerns_routing(self.desired);
+        let found = *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_needed && found == Some(false) {
+            return Ok(Routing::NotRead);
+        }
+        let reply = match self.read(&routing.filter_routing(self.desired)).await {
+            Err(CallError::Refused { .. }) if !is_needed && found.is_none() => {
+                *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) = Some(false);
+                return Ok(Routing::NotRead);
+            }
+            reply => reply?,
+        };
+        Ok(Routing::Read(Box::new(routing.parse_routing(&reply)?)))
     }
 
     /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether

@@ -97,6 +97,12 @@ impl<S: Session> Transaction<'_, S> {
             let delete = [vid].into_iter().collect();
             (ChangeUnit::Vlan(vid), Changes { delete, ..Changes::default() })
         });
+        let routing: Vec<ChangeUnit> = changes.routing.units().collect();
+        let routed = changes.routing.clone();
+        let routed = (!routing.is_empty()).then(|| Changes { routing: routed, ..Changes::default() });
+        if routed.is_some_and(|alone| self.dialect.render(observed, &alone).contains(REPLACEMENT)) {
+            return routing;
+        }
         let (found, others): (Vec<_>, Vec<_>) = ports
             .chain(created)
             .chain(deleted)
@@ -212,8 +218,9 @@ impl<S: Session> Transaction<'_, S> {
         if nothing_shown { Err(TransactionError::NotReadBack) } else { Ok(()) }
     }
 
-    /// Finds the refused units by trying parts: removals first, then new VLANs without ports, then ports, then the
-    /// VLANs of each refused port. Empty: no part was accepted.
+    /// Finds the refused units by trying parts: those of VRFs if the device accepts all else, otherwise without them
+    /// removals first, then new VLANs without ports, then ports, then the VLANs of each refused port. Empty: no part was
+    /// accepted.
     async fn bisect(
         &self,
         observed: &ObservedConfig,
@@ -224,14 +231,28 @@ impl<S: Session> Transaction<'_, S> {
     ) -> Result<Vec<(ChangeUnit, String)>, TransactionError> {
         self.work.progress("the device refuses the change and does not name what of it: trying parts");
         let mut budget = if matches!(depth, Depth::ReadBack(..)) { MAX_READ_BACK_TRIES } else { MAX_TRIES };
-        let trials = Trials {
+        let trials_without = |base| Trials {
             transaction: self,
             observed,
             depth,
-            base: excluded,
+            base,
             first_refusal: errors,
             last_refusal: Mutex::default(),
         };
+        let routing: Vec<ChangeUnit> = changes.routing.units().collect();
+        let trials = trials_without(excluded);
+        if !routing.is_empty() && trials.accepts(routing.clone()).await? {
+            let refused =
+                super::bisect::refused(&routing, &mut budget, |part| trials.accepts(rest(&routing, &part)));
+            // What else changes is made also if nothing of VRFs is accepted.
+            let all = || if changes.switches_nothing() { Vec::new() } else { routing.clone() };
+            return Ok(trials.with_reasons(refused.await?.unwrap_or_else(all)));
+        }
+        let mut without_routing = excluded.clone();
+        for unit in routing {
+            without_routing.add(unit, "");
+        }
+        let trials = trials_without(&without_routing);
         let removals = changes.removals();
         let creates: Vec<ChangeUnit> = changes.create.keys().copied().map(ChangeUnit::Vlan).collect();
         let additions = changes.additions();

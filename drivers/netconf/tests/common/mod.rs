@@ -182,6 +182,18 @@ pub async fn run_transaction<S: Session>(
     desired: &FabricDesired,
     context: RunContext<'_>,
 ) -> (Result<Reconciled, TransactionError>, Option<Baseline>) {
+    run_first_transaction(session, dialects, work, desired, context, Some(false)).await
+}
+
+/// The same, with what the session knows of our VRFs.
+pub async fn run_first_transaction<S: Session>(
+    session: &S,
+    dialects: Dialects,
+    work: &Work,
+    desired: &FabricDesired,
+    context: RunContext<'_>,
+    own_routing: Option<bool>,
+) -> (Result<Reconciled, TransactionError>, Option<Baseline>) {
     let dialect = choose(dialects, None, session.hello()).expect("a dialect");
     let transaction = Transaction {
         session,
@@ -195,6 +207,7 @@ pub async fn run_transaction<S: Session>(
         device: &DeviceInfo::default(),
         own_before: &VlanSet::EMPTY,
         read_baseline: Mutex::default(),
+        own_routing: Mutex::new(own_routing),
         clash_detector: &ClashDetector::default(),
         running_lock: Mutex::default(),
     };

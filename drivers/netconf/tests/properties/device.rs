@@ -12,7 +12,7 @@ const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
 /// that is ambiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// Lists and their keys.
+    /// Lists and their keys; `name|id` where one of two lists of that name has the one key and one the other.
     pub lists: &'static [(&'static str, &'static [&'static str])],
     /// Leaf-lists.
     pub leaf_lists: &'static [&'static str],
@@ -95,7 +95,7 @@ impl Node {
         let mut key = vec![self.name.as_str()];
         if let Some((_, keys)) = model.lists.iter().find(|(list, _)| self.is(parent, list)) {
             key.extend(keys.iter().map(|key| {
-                let child = self.child(key);
+                let child = key.split('|').find_map(|key| self.child(key));
                 child.map_or_else(|| panic!("{} without {key}", self.name), |child| child.text.as_str())
             }));
         } else if model.leaf_lists.iter().any(|list| self.is(parent, list)) {

@@ -5,6 +5,8 @@ mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
+mod routing;
+mod routing_session;
 mod shelf;
 mod srlinux;
 
@@ -72,7 +74,8 @@ prop_compose! {
             cluster: "c1".into(),
             device: Device { drift, adopt: ids(&adopt), ..Device::new("") },
             cluster_uid: None,
-            vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
+            vrfs: Vec::new(),
+            vlans: vlans.iter().map(|vid| FabricVlan::new(vid, vec![])).collect(),
             ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
                 closed,

@@ -184,7 +184,7 @@ async fn vlan_outside_of_the_range_is_made_where_neutron_allows_it() {
     for port in &mut desired.ports {
         port.vlans.insert(outside);
     }
-    let vlan = eno_schemas::FabricVlan { vid: outside, owners: vec!["L2Service/s".into()] };
+    let vlan = eno_schemas::FabricVlan::new(outside, vec!["L2Service/s".into()]);
     desired.vlans = [vlan].into_iter().collect();
     applied(&reconcile(&cloud.driver(), &desired).await);
 }

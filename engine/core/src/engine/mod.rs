@@ -24,7 +24,8 @@ use eno_schemas::Phase;
 use reports::Startup;
 
 use crate::evaluate::{Evaluator, Statuses, stalled, write};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, vrfs};
+use crate::kinds::Spec;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
 use crate::node::state::HostStates;
@@ -33,7 +34,7 @@ use crate::pods::state::PodStates;
 use crate::pods::{Context, Pods};
 use crate::schedule::Schedule;
 use crate::store::{Store, Verdict};
-use crate::validate::{Validation, Validator, subnets};
+use crate::validate::{Validation, Validator, subnets, vrf};
 use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Status};
@@ -150,6 +151,9 @@ impl Engine {
             }
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
+            Event::DriversWithoutVrfs(drivers) => {
+                self.fabric.set_drivers_without_vrfs(&self.store, drivers, &mut self.work);
+            }
             Event::SkewedDrivers(drivers) => {
                 self.fabric.skews_changed(&self.schedule.skewed_drivers, &drivers, &mut self.work);
                 self.schedule.skewed_drivers = drivers;
@@ -264,6 +268,7 @@ impl Engine {
         }
         let Some(verdict) = self.validator().decide(&key) else { return };
         let (same, changed) = (verdict.same, verdict.changed);
+        let former = self.store.effective(&key, Spec::vrf_attachment).filter(|_| changed).cloned();
         self.apply(&key, verdict);
         self.update_references(&key);
         if !same {
@@ -285,9 +290,13 @@ impl Engine {
             self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
             if !same {
                 sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
+                vrf::revalidate_mtus(&self.store, &key, &mut self.work);
             }
         } else if changed {
             self.follow_change(&key);
+            if let Some(former) = former {
+                vrfs::follow_leaving(&self.store, &former, &mut self.work);
+            }
         }
     }
 
@@ -313,6 +322,7 @@ impl Engine {
         self.store.revalidate_referrers(key, &mut self.work);
         self.pods.revalidate_bridge_sharers(key, &mut self.work);
         self.pods.make_sample(&self.store, key, &mut self.work);
+        vrfs::follow_change(&self.store, key, &mut self.work);
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::Subnet => self.nad.revalidate_shared_pools(&mut self.work),
@@ -320,6 +330,7 @@ impl Engine {
                 self.nad.revalidate_shared_pools(&mut self.work);
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
+                vrfs::evaluate_subnets(&self.store, key, &mut self.work);
                 sharing::reevaluate_subnet_neighbours(&self.store, key, &mut self.work);
             }
             _ => {}

@@ -1,6 +1,7 @@
 //! Objects that come, change and go.
 
 use super::Engine;
+use crate::fabric::vrfs;
 use crate::kinds::Spec;
 use crate::nad::sharing;
 use crate::store::Update;
@@ -64,6 +65,7 @@ impl Engine {
             self.reference_removed(&reference);
         }
         self.store.revalidate_referrers(key, &mut self.work);
+        self.routed_removed(key, record.as_ref());
         self.validate.update_trunk_index(&self.store, key);
         self.work.trunks = true;
         self.distribute();
@@ -78,6 +80,23 @@ impl Engine {
         if key.kind.facts().has_vlan {
             self.work.claim.insert(key.clone());
             self.work.place.insert(key.clone());
+        }
+    }
+
+    /// A VRF, or what leads a service into one, is gone: others may have what it had.
+    fn routed_removed(&mut self, key: &Key, record: Option<&Record>) {
+        match key.kind {
+            Kind::VRF => {
+                self.store.revalidate_kind(Kind::VRF, &mut self.work);
+                self.work.place.insert(key.clone());
+            }
+            Kind::VRFAttachment => {
+                let spec = record.and_then(|record| record.status.realized.as_deref()?.vrf_attachment());
+                if let Some(spec) = spec {
+                    vrfs::follow_leaving(&self.store, spec, &mut self.work);
+                }
+            }
+            _ => {}
         }
     }
 

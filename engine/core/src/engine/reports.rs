@@ -92,6 +92,8 @@ impl Engine {
         for key in self.fabric.restore_removals(&self.store, &removing) {
             self.status.follow_removal(&key);
         }
+        // What a former leader commanded may stay in use.
+        self.work.place.extend(self.store.of_kind(Kind::VRF).map(|(key, _)| key.clone()));
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }

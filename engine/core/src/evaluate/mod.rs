@@ -1,6 +1,7 @@
 //! The last stage: evaluates the phase of an object, and what hinders it.
 
 mod notes;
+mod routed;
 pub mod stalled;
 mod switches;
 pub mod write;
@@ -146,6 +147,9 @@ impl<'a> Evaluator<'a> {
             None => self.evaluate_active(key, record),
         };
         self.note_unknown_opts(key, &mut finding.evaluation);
+        if key.kind == Kind::Subnet && !record.deleting {
+            self.note_next_hops(key, &mut finding.evaluation);
+        }
         Some(finding)
     }
 
@@ -199,6 +203,7 @@ impl<'a> Evaluator<'a> {
             Path::Bridge => self.pods.visit_bridge(key, visit),
             Path::Point => self.hosts.visit_point(key, visit),
             Path::Device => self.visit_device(key, visit),
+            Path::Vrf => self.visit_vrf(key, visit),
             Path::Networks => {
                 for path in networks {
                     if let Some(gap) = &path.gap {
@@ -208,6 +213,9 @@ impl<'a> Evaluator<'a> {
                 }
                 self.hosts.visit_demands(key, visit);
             }
+        }
+        if key.kind == Kind::VRFAttachment {
+            self.visit_routed(key, networks, visit);
         }
         if key.kind == Kind::L2ServiceAttachment {
             visit(self.nad_hop(key));
@@ -265,6 +273,12 @@ impl<'a> Evaluator<'a> {
             Path::Bridge => self.pods.add_bridge_inputs(key, &mut inputs),
             Path::Point => self.hosts.add_point_inputs(key, &mut inputs),
             Path::Device => self.note_device(key, evaluation, &mut inputs),
+            Path::Vrf => {
+                if let Some(spec) = self.store.effective(key, Spec::vrf) {
+                    inputs.add(spec);
+                    self.note_shared_distinguisher(key, spec, evaluation);
+                }
+            }
             Path::Networks => {
                 for NetworkPath { network, vid, gap, .. } in networks {
                     inputs.add(vid);
@@ -276,6 +290,10 @@ impl<'a> Evaluator<'a> {
                         inputs.add(gap);
                         evaluation.gap = true;
                     }
+                }
+                if let Some(spec) = self.store.effective(key, Spec::vrf_attachment) {
+                    inputs.add(spec);
+                    inputs.add(self.vrf_name(spec));
                 }
                 self.hosts.add_demand_inputs(key, &mut inputs);
             }

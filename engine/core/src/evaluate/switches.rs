@@ -7,6 +7,7 @@ use eno_schemas::VlanId;
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::device::DeviceTarget;
 use crate::fabric::topology::Ports;
+use crate::kinds::Spec;
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part};
 use crate::status::inputs::Inputs;
@@ -124,9 +125,14 @@ impl<'a> Evaluator<'a> {
                 }
             });
         }
-        let networks: BTreeSet<Key> = match record.spec.as_ref().ok().and_then(|spec| spec.attachment()) {
-            Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
-            None => BTreeSet::from([key.clone()]),
+        if key.kind == Kind::VRF {
+            return self.remains_of_vrf(key, evaluation);
+        }
+        let service = |name: &Name| Key::cluster(Kind::L2Service, name);
+        let networks: BTreeSet<Key> = match record.spec.as_deref() {
+            Ok(Spec::Attachment(spec)) => spec.services.iter().map(service).collect(),
+            Ok(Spec::VrfAttachment(spec)) => BTreeSet::from([service(&spec.service)]),
+            _ => BTreeSet::from([key.clone()]),
         };
         if let Some(rejection) = networks
             .iter()

@@ -1,9 +1,9 @@
 //! The changes of one switch since its last confirmed state, and where each network was confirmed before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use eno_schemas::{VlanId, VlanSet};
+use eno_schemas::{RoutedInterface, VlanId, VlanSet};
 
 use crate::Key;
 use crate::fabric::topology::Indices;
@@ -16,8 +16,24 @@ const MAX_ISSUED: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByNetwork<T>(Box<[(Key, T)]>);
 
-/// The networks that want a VLAN, each with the indices of its ports.
-pub type Owners = ByNetwork<Indices>;
+/// Where a network wants a VLAN on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The indices of the ports that carry it.
+    pub ports: Indices,
+    /// How it is led into a VRF; `None`: it is not.
+    pub routed: Option<Arc<RoutedInterface>>,
+}
+
+impl Place {
+    /// True when the network does not want the VLAN there.
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty() && self.routed.is_none()
+    }
+}
+
+/// The networks that want a VLAN, each with its place.
+pub type Owners = ByNetwork<Place>;
 
 impl<T> Default for ByNetwork<T> {
     fn default() -> Self {
@@ -105,7 +121,12 @@ impl<T> ByNetwork<T> {
 impl Owners {
     /// All indices, of each network in turn.
     pub fn indices(&self) -> impl Iterator<Item = u16> {
-        self.values().flat_map(|ports| ports.iter().copied())
+        self.values().flat_map(|place| place.ports.iter().copied())
+    }
+
+    /// How the VLAN is led into a VRF.
+    pub fn routed(&self) -> Option<&Arc<RoutedInterface>> {
+        self.values().find_map(|place| place.routed.as_ref())
     }
 }
 
@@ -119,7 +140,7 @@ impl<T> IntoIterator for ByNetwork<T> {
 
 /// The placements of a network since the last confirmed one, oldest first, each with the change count at which it
 /// ended. No two have the same count.
-type History = Vec<(u64, Indices)>;
+type History = Vec<(u64, Place)>;
 
 /// The changes that an issued state contains.
 #[derive(Clone, Debug)]
@@ -154,8 +175,8 @@ impl Changes {
         self.count = count;
     }
 
-    /// Records that a network no longer wants `vid` on the ports `before`.
-    pub fn record_change(&mut self, vid: VlanId, network: &Key, before: Indices) {
+    /// Records that a network no longer wants `vid` as `before`.
+    pub fn record_change(&mut self, vid: VlanId, network: &Key, before: Place) {
         let count = self.count;
         let history = self.history(vid, network);
         // Without an issued state in between, no switch has seen the intermediate placement.
@@ -185,7 +206,7 @@ impl Changes {
     pub fn update_moved(&mut self, vid: VlanId, wanted: Option<&Owners>) {
         let moved =
             self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::iter).any(|(network, history)| {
-                history.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
+                history.first().is_some_and(|(_, confirmed)| confirmed != place_of(wanted, network))
             });
         if moved || self.unverified.contains(vid) {
             self.moved.insert(vid);
@@ -239,7 +260,7 @@ impl Changes {
             }
             for (network, history) in &mut networks.0 {
                 let later = history.iter().find(|(until, _)| *until > extent.count);
-                let then = later.map_or_else(|| ports_of(wanted.get(vid), network), |(_, ports)| ports);
+                let then = later.map_or_else(|| place_of(wanted.get(vid), network), |(_, place)| place);
                 if history.first().is_some_and(|(_, confirmed)| confirmed != then) {
                     decided.insert((network.clone(), *vid));
                 }
@@ -266,29 +287,35 @@ impl Changes {
     }
 
     /// Takes the placement that a former leader commanded as the confirmed one, until a report shows otherwise.
-    pub fn assume_confirmed(&mut self, vid: VlanId, network: &Key, ports: Indices) {
+    pub fn assume_confirmed(&mut self, vid: VlanId, network: &Key, place: Place) {
         let count = self.count;
         let history = self.history(vid, network);
         match history.first_mut() {
-            Some((_, confirmed)) => *confirmed = ports,
-            None => *history = vec![(count, ports)],
+            Some((_, confirmed)) => *confirmed = place,
+            None => *history = vec![(count, place)],
         }
     }
 
     /// Takes what was observed on the device as confirmed, while no state of this process is. An observed VLAN
     /// belongs to the network that is known to have had it, else to the one that wants it.
-    pub fn set_observed(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Indices) {
+    /// A routed interface that is not there as commanded counts as absent. `on`: the ports, and whether it is there.
+    pub fn set_observed(
+        &mut self,
+        wanted: &BTreeMap<VlanId, Owners>,
+        on: impl Fn(VlanId) -> (Indices, bool),
+    ) {
         for (vid, networks) in &mut self.open_by_vlan {
             let had = |history: &History| history.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
             let known = networks.values().any(had);
             for (network, history) in &mut networks.0 {
-                let its = if known { had(history) } else { !ports_of(wanted.get(vid), network).is_empty() };
+                let its = if known { had(history) } else { !place_of(wanted.get(vid), network).is_empty() };
                 if let Some((_, confirmed)) = history.first_mut().filter(|_| its) {
-                    let observed = on(*vid);
+                    let (ports, is_routed) = on(*vid);
                     // An equal list is shared already.
-                    if *confirmed != observed {
-                        *confirmed = observed;
+                    if confirmed.ports != ports {
+                        confirmed.ports = ports;
                     }
+                    confirmed.routed.take_if(|_| !is_routed);
                 }
             }
         }
@@ -305,7 +332,7 @@ impl Changes {
         if let Some(since) = history.iter().position(|(until, _)| *until > count) {
             history.drain(..since);
         } else {
-            let last = history.last().map(|(until, _)| (*until, ports_of(wanted, network).clone()));
+            let last = history.last().map(|(until, _)| (*until, place_of(wanted, network).clone()));
             *history = last.into_iter().collect();
         }
         self.update_moved(vid, wanted);
@@ -313,9 +340,9 @@ impl Changes {
 
     /// Port indices changed: `new` maps an old index to the new one, or to `None` when the port is gone.
     pub fn remap_ports(&mut self, new: impl Fn(u16) -> Option<u16>) {
-        for (_, ports) in self.open_by_vlan.values_mut().flat_map(ByNetwork::values_mut).flatten() {
-            let moved: BTreeSet<u16> = ports.iter().filter_map(|port| new(*port)).collect();
-            *ports = moved.into_iter().collect();
+        for (_, place) in self.open_by_vlan.values_mut().flat_map(ByNetwork::values_mut).flatten() {
+            let moved: BTreeSet<u16> = place.ports.iter().filter_map(|port| new(*port)).collect();
+            place.ports = moved.into_iter().collect();
         }
     }
 
@@ -345,14 +372,14 @@ impl Changes {
         self.open_by_vlan.keys().copied()
     }
 
-    /// The ports on which the network was last confirmed to have the VLAN. `None`: there is no open change, so they
-    /// are those that it wants.
-    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&Indices> {
-        let (_, ports) = self.open_by_vlan.get(&vid)?.get(network)?.first()?;
-        Some(ports)
+    /// Where the network was last confirmed to have the VLAN. `None`: there is no open change, so it is where it wants
+    /// it.
+    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&Place> {
+        let (_, place) = self.open_by_vlan.get(&vid)?.get(network)?.first()?;
+        Some(place)
     }
 
-    /// The networks that were last confirmed to have the VLAN, each with its ports.
+    /// The networks that were last confirmed to have the VLAN, each with its place.
     pub fn confirmed_owners(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
         let mut owners = wanted.cloned().unwrap_or_default();
         for (network, history) in self.open_by_vlan.get(&vid).into_iter().flat_map(ByNetwork::iter) {
@@ -378,15 +405,15 @@ impl Changes {
         open.flat_map(ByNetwork::iter).filter_map(move |(network, history)| {
             let (_, confirmed) = history.first()?;
             let later = history.iter().find(|(until, _)| *until > count);
-            let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
-            let ports = confirmed.iter().chain(&**then).copied().collect();
+            let then = later.map_or_else(|| place_of(wanted, network), |(_, place)| place);
+            let ports = confirmed.ports.iter().chain(&*then.ports).copied().collect();
             (confirmed != then).then_some((network, ports, later.is_some()))
         })
     }
 }
 
-fn ports_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a Indices {
-    static NONE: LazyLock<Indices> = LazyLock::new(|| [].into());
+fn place_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a Place {
+    static NONE: LazyLock<Place> = LazyLock::new(Place::default);
     wanted.and_then(|owners| owners.get(network)).unwrap_or(&NONE)
 }
 
@@ -394,6 +421,10 @@ fn ports_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a Indices {
 mod tests {
     use super::*;
     use crate::Kind;
+
+    fn on(ports: &[u16]) -> Place {
+        Place { ports: ports.into(), routed: None }
+    }
 
     fn vid() -> VlanId {
         VlanId::new(10).unwrap()
@@ -405,7 +436,7 @@ mod tests {
         let mut changes = Changes::default();
         let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
         let mut want = |changes: &mut Changes, count: u64, ports: &[u16]| {
-            let before = wanted.entry(vid()).or_default().insert(&network, ports.into());
+            let before = wanted.entry(vid()).or_default().insert(&network, on(ports));
             changes.set_count(count);
             changes.record_change(vid(), &network, before.unwrap_or_default());
             changes.update_moved(vid(), wanted.get(&vid()));
@@ -417,7 +448,7 @@ mod tests {
         // The first state is confirmed while the second one is wanted.
         let (settled, decided) = changes.confirm(&changes.extent("a").unwrap(), &now);
         assert_eq!((settled, decided.len()), (BTreeSet::new(), 1));
-        assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(&[1][..]));
+        assert_eq!(changes.confirmed(vid(), &network).map(|place| &*place.ports), Some(&[1][..]));
         changes.record_issued("b", 2, VlanSet::EMPTY);
         want(&mut changes, 3, &[2]);
         // Back to the confirmed placement: the change is open, but no VLAN moves.
@@ -437,17 +468,17 @@ mod tests {
         let mut changes = Changes::default();
         let owners = |ports: &[u16]| {
             let mut owners = Owners::default();
-            owners.insert(&network, ports.into());
+            owners.insert(&network, on(ports));
             owners
         };
         // Wanted on port 1 since the count 1, on 2 since 5.
         for (count, before) in [(1, &[][..]), (5, &[1])] {
             changes.set_count(count);
-            changes.record_change(vid(), &network, before.into());
+            changes.record_change(vid(), &network, on(before));
         }
         for (count, confirmed) in [(0, &[][..]), (3, &[1]), (6, &[2])] {
             changes.adopt_confirmed(vid(), &network, count, Some(&owners(&[2])));
-            assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(confirmed));
+            assert_eq!(changes.confirmed(vid(), &network).map(|place| &*place.ports), Some(confirmed));
             assert_eq!(changes.moved().is_empty(), count == 6);
         }
         assert!(changes.is_open(vid()), "it has not confirmed anything itself");

@@ -67,6 +67,7 @@ impl Fabric {
         let keys = |kind| store.of_kind(kind).map(|(key, _)| key.clone());
         work.evaluate.extend(keys(Kind::PhysicalNetwork));
         work.validate.extend(keys(Kind::ConnectionPoint).chain(keys(Kind::L2Service)));
+        work.validate.extend(keys(Kind::VRFAttachment));
         let networks: BTreeSet<Key> = self
             .networks
             .keys()
@@ -74,6 +75,7 @@ impl Fabric {
             .cloned()
             .chain(keys(Kind::L2Service))
             .collect();
+        work.place.extend(keys(Kind::VRF));
         work.claim.extend(networks.iter().cloned());
         work.place.extend(networks);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::Phase;
 
-use crate::kinds::{AttachmentSpec, Spec};
+use crate::kinds::{AttachmentSpec, Spec, VrfAttachmentSpec};
 use crate::store::Store;
 use crate::{Key, Kind, Name};
 
@@ -66,8 +66,7 @@ impl Fabric {
     /// only at ConnectionPoints without switch ports.
     pub(super) fn gap_of(&self, store: &Store, key: &Key) -> Option<Gap> {
         let spec = store.get(key)?.effective.as_deref()?;
-        let mut points =
-            self.networks.get(key).into_iter().flat_map(|network| network.points.keys()).peekable();
+        let mut points = self.points_of(key).peekable();
         let is_used = points.peek().is_some();
         let mut ends: BTreeSet<&Name> =
             points.filter_map(|name| self.points.get(name)).flat_map(|point| point.ports.keys()).collect();
@@ -146,12 +145,32 @@ impl Fabric {
     /// The message about the gap for an object that uses the network. An attachment sees it from its own
     /// ConnectionPoint, if that has switch ports.
     pub fn gap_message(&self, store: &Store, key: &Key, network: &Key) -> Option<String> {
+        if let Some(spec) = store.effective(key, Spec::vrf_attachment)
+            && let Some(apart) = self.router_apart(store, spec, network)
+        {
+            return Some(apart);
+        }
         let gap = self.networks.get(network)?.gap.as_ref()?;
+        if key.kind == Kind::VRFAttachment {
+            return gap.describe(None);
+        }
         match (store.effective(key, Spec::attachment), gap) {
             (Some(spec), Gap::EndsApart { parts, own }) => self.end_apart(spec, parts, *own),
             (Some(spec), gap) => gap.describe(Some(self.ends_of(spec)?.first()?)),
             (None, gap) => gap.describe(None),
         }
+    }
+
+    /// The message about a switch that routes a service and that no link joins to the service's ends.
+    fn router_apart(&self, store: &Store, spec: &VrfAttachmentSpec, network: &Key) -> Option<String> {
+        let service = store.effective(network, Spec::service)?;
+        let ends = self.ports_of(Some(service), self.points_of(network), std::iter::empty());
+        let mut switches = spec.devices().filter(|device| !self.topology.is_router(device));
+        switches.find_map(|device| {
+            let is_joined = |end: &Name| self.topology.component(end) == self.topology.component(device);
+            let first = ends.keys().next().filter(|_| !ends.keys().any(is_joined))?;
+            Some(no_way(device, first))
+        })
     }
 
     /// The message about the attachments whose ends are apart from those of a service: the first, and how many more.

@@ -11,6 +11,7 @@ mod rejection;
 pub mod scopes;
 pub mod topology;
 pub mod transaction;
+pub mod vrfs;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -71,7 +72,9 @@ pub struct Fabric {
     slow: OnceCell<BTreeSet<Name>>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
     change_count: u64,
-    /// Networks to be placed on switch ports.
+    /// The live drivers that can make no VRFs.
+    without_vrfs: BTreeSet<Name>,
+    /// Networks to be placed on switch ports, and VRFs to be placed on devices.
     queue: BTreeSet<Key>,
 }
 
@@ -118,6 +121,10 @@ impl Fabric {
     /// Places one network. Returns false when there is none to be placed.
     pub fn step(&mut self, config: &Config, store: &Store, vlan: &Vlans, work: &mut Work) -> bool {
         let Some(key) = self.queue.pop_first() else { return false };
+        if key.kind == Kind::VRF {
+            self.place_vrf(store, &key, work);
+            return true;
+        }
         self.place(config, store, vlan, &key, work);
         true
     }
@@ -181,7 +188,7 @@ impl Fabric {
     pub fn restore_removals(&mut self, store: &Store, devices: &BTreeSet<Name>) -> BTreeSet<Key> {
         let going = store.iter().filter(|(key, record)| {
             !devices.is_empty()
-                && key.kind.leads_over_networks()
+                && (key.kind.leads_over_networks() || key.kind == Kind::VRF)
                 && record.status.phase == Some(Phase::Terminating)
         });
         let going: BTreeSet<Key> = going.map(|(key, _)| key.clone()).collect();
@@ -243,6 +250,7 @@ impl Fabric {
         if effects.port_memory_changed {
             work.publish.insert(Target::Fabric(name.clone()));
         }
+        work.evaluate.extend(effects.vrfs.iter().map(|owner| Key::cluster(Kind::VRF, owner)));
         self.adopt_confirmed(name, &effects);
         if effects.found_initial_state {
             self.refresh_withheld(store, work);
@@ -278,7 +286,7 @@ impl Fabric {
     }
 }
 
-/// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, it is a
+/// True when a switch may have VLANs, VRFs or routed interfaces that its last command removes: there is no report, it is on another command, it is a
 /// failure, or the switch may still roll the removal back. `hash`: that of the command.
 pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Report>) -> bool {
     let Some(report) = report else { return true };
@@ -288,10 +296,13 @@ pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Rep
     if report.outcome == Outcome::Held {
         return true;
     }
-    let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return true };
+    let Some(Applied::Fabric { vlans, ports, vrfs, routed, .. }) = &report.applied else { return true };
     let commanded = command.vlans.vids();
     let carries = |name: &str| command.ports.iter().find(|port| port.name == name).map(|port| &port.vlans);
+    let is_routed = |vid: VlanId| command.vlans.get(vid).is_some_and(|vlan| vlan.routed.is_some());
     !vlans.is_subset(&commanded)
+        || !routed.iter().all(is_routed)
+        || !vrfs.iter().all(|name| command.vrfs.iter().any(|vrf| vrf.name == *name))
         || ports.iter().any(|(name, vlans)| !vlans.is_subset(carries(name).unwrap_or(&VlanSet::EMPTY)))
 }
 

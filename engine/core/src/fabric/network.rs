@@ -13,15 +13,44 @@ use super::Fabric;
 use super::gap::Gap;
 use super::topology::{Ports, add_ports};
 
+/// Where a network is used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// At a ConnectionPoint.
+    Point(Name),
+    /// In a VRF of a FabricDevice.
+    Device(Name),
+}
+
+impl End {
+    /// The ConnectionPoint.
+    pub fn point(&self) -> Option<&Name> {
+        match self {
+            Self::Point(name) => Some(name),
+            Self::Device(_) => None,
+        }
+    }
+
+    /// The FabricDevice.
+    pub fn device(&self) -> Option<&Name> {
+        match self {
+            Self::Point(_) => None,
+            Self::Device(name) => Some(name),
+        }
+    }
+}
+
 /// Something with a VLAN: an L2Service, or an L2BridgeDomain written by hand.
 #[derive(Debug, Default)]
 pub struct Network {
-    /// Connection points where it is realised, each with the number of users.
-    pub points: BTreeMap<Name, u32>,
-    /// Connection points where it is requested, each with the number of users.
-    pub requested: BTreeMap<Name, u32>,
+    /// Where it is realised, each with the number of users.
+    pub ends: BTreeMap<End, u32>,
+    /// Where it is requested, each with the number of users.
+    pub requested: BTreeMap<End, u32>,
     /// Why its endpoints can't reach each other.
     pub gap: Option<Gap>,
+    /// By router: why it is not led there, as a sentence.
+    pub unled: BTreeMap<Name, String>,
 }
 
 /// The specs of an object whose demands are counted in the networks that it uses.
@@ -47,20 +76,20 @@ pub struct Point {
 }
 
 impl Network {
-    /// Counts one user more or less at a connection point. Returns true when the point appears or disappears.
-    fn count(points: &mut BTreeMap<Name, u32>, point: &Name, more: bool) -> bool {
-        let users = points.entry(point.clone()).or_default();
+    /// Counts one user more or less at an end. Returns true when the end appears or disappears.
+    fn count(ends: &mut BTreeMap<End, u32>, end: &End, more: bool) -> bool {
+        let users = ends.entry(end.clone()).or_default();
         *users = if more { *users + 1 } else { users.saturating_sub(1) };
         let (now, edge) = (*users, u32::from(more));
         if now == 0 {
-            points.remove(point);
+            ends.remove(end);
         }
         now == edge
     }
 
     /// True when nothing uses it.
     fn is_unused(&self) -> bool {
-        self.points.is_empty() && self.requested.is_empty()
+        self.ends.is_empty() && self.requested.is_empty()
     }
 }
 
@@ -72,7 +101,12 @@ impl Fabric {
 
     /// The connection points where a network is realised.
     pub fn points_of(&self, key: &Key) -> impl Iterator<Item = &Name> {
-        self.networks.get(key).into_iter().flat_map(|network| network.points.keys())
+        self.ends_of_network(key).filter_map(End::point)
+    }
+
+    /// Where a network is realised.
+    pub(super) fn ends_of_network(&self, key: &Key) -> impl Iterator<Item = &End> {
+        self.networks.get(key).into_iter().flat_map(|network| network.ends.keys())
     }
 
     /// A connection point.
@@ -116,16 +150,16 @@ impl Fabric {
                 continue;
             }
             for (spec, more) in [(new, true), (old, false)] {
-                for (network, point) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
+                for (network, end) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
                     let entry = self.networks.entry(network.clone()).or_default();
                     // Which ends of a service are apart may depend on each of its attachments.
                     let ends_apart = matches!(entry.gap, Some(Gap::EndsApart { .. }));
-                    let points = if realised { &mut entry.points } else { &mut entry.requested };
-                    let is_edge = Network::count(points, &point, more);
+                    let ends = if realised { &mut entry.ends } else { &mut entry.requested };
+                    let is_edge = Network::count(ends, &end, more);
                     if is_edge {
                         work.claim.insert(network.clone());
                     }
-                    if realised && (is_edge || ends_apart) {
+                    if realised && (is_edge || ends_apart || end.device().is_some()) {
                         work.place.insert(network);
                     }
                 }
@@ -144,8 +178,9 @@ impl Fabric {
         }
         self.points.insert(key.name.clone(), point);
         self.path_cache.borrow_mut().clear();
+        let point = End::Point(key.name.clone());
         for (network, seen) in &self.networks {
-            if seen.requested.contains_key(&key.name) || seen.points.contains_key(&key.name) {
+            if seen.requested.contains_key(&point) || seen.ends.contains_key(&point) {
                 work.claim.insert(network.clone());
                 work.place.insert(network.clone());
                 work.evaluate.extend(store.referrers(network).cloned());
@@ -187,16 +222,19 @@ impl Fabric {
     }
 }
 
-/// The networks that a spec wants, each with a connection point.
-fn demands(key: &Key, spec: &Spec) -> Vec<(Key, Name)> {
+/// The networks that a spec wants, each with an end.
+fn demands(key: &Key, spec: &Spec) -> Vec<(Key, End)> {
+    let service = |name| Key::cluster(Kind::L2Service, name);
     match spec {
-        Spec::Attachment(spec) => spec
-            .services
-            .iter()
-            .map(|name| (Key::cluster(Kind::L2Service, name), spec.connection_point.clone()))
-            .collect(),
+        Spec::Attachment(spec) => {
+            let end = || End::Point(spec.connection_point.clone());
+            spec.services.iter().map(|name| (service(name), end())).collect()
+        }
         Spec::BridgeDomain(spec) => {
-            spec.connection_points.iter().map(|point| (key.clone(), point.clone())).collect()
+            spec.connection_points.iter().map(|point| (key.clone(), End::Point(point.clone()))).collect()
+        }
+        Spec::VrfAttachment(spec) => {
+            spec.devices().map(|device| (service(&spec.service), End::Device(device.clone()))).collect()
         }
         _ => Vec::new(),
     }

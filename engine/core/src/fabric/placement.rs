@@ -3,10 +3,10 @@
 //! A network that a switch rejects within a transaction is *withheld*. It stays where it was last confirmed on every
 //! switch until its spec changes, the switch reports on its own, or a retry is due.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
+use eno_schemas::{RoutedInterface, VlanId};
 
 use crate::{Confirmed, Key, Name};
 
@@ -15,6 +15,9 @@ use super::topology::Ports;
 /// A VLAN and the ports that carry it.
 pub type Plan = (VlanId, Arc<Ports>);
 
+/// By device: how a VLAN is led into a VRF there.
+pub type Routed = BTreeMap<Name, Arc<RoutedInterface>>;
+
 /// The placement of one network.
 #[derive(Debug, Default)]
 pub struct Placement {
@@ -22,6 +25,10 @@ pub struct Placement {
     pub desired: Option<Plan>,
     /// What switches are commanded: `desired`, or what stays of it while a switch rejects it.
     pub planned: Option<Plan>,
+    /// How its spec wants it led into VRFs, on devices of `desired`.
+    pub desired_routed: Routed,
+    /// How devices are commanded to lead it into VRFs.
+    pub routed: Routed,
     /// Where it was confirmed when a switch rejected `desired`.
     pub confirmed: Option<Confirmed>,
     /// The switch that rejected `desired`.

@@ -11,7 +11,7 @@ use crate::work::Work;
 use crate::{ConditionReason, ConditionType, Config, Confirmed, Effect, Key, Name, PlacementStatus, Status};
 
 use super::Fabric;
-use super::placement::{Placement, Plan, PlanMode, Rejection};
+use super::placement::{Placement, Plan, PlanMode, Rejection, Routed};
 use super::topology::{Indices, Ports};
 
 impl Fabric {
@@ -302,20 +302,27 @@ impl Fabric {
         (first < all.len()).then(|| all.swap_remove(first))
     }
 
-    /// The plan for a network that wants `desired`, limited to what is confirmed while a switch rejects it.
-    pub(super) fn limit_to_confirmed(&self, vlan: &Vlans, key: &Key, desired: Option<Plan>) -> Option<Plan> {
-        let Some(placement) = self.placements.get(key) else { return desired };
-        let Some(rejection) = placement.withheld() else { return desired };
+    /// The plan for a network that wants `desired` and `routed`, limited to what is confirmed while a switch rejects it.
+    pub(super) fn limit_to_confirmed(
+        &self,
+        vlan: &Vlans,
+        key: &Key,
+        desired: Option<Plan>,
+        routed: &Routed,
+    ) -> (Option<Plan>, Routed) {
+        let as_desired = |desired| (desired, routed.clone());
+        let Some(placement) = self.placements.get(key) else { return as_desired(desired) };
+        let Some(rejection) = placement.withheld() else { return as_desired(desired) };
         let Some(confirmed) = &placement.confirmed else {
-            return desired.map(|(vid, _)| (vid, Arc::default()));
+            return (desired.map(|(vid, _)| (vid, Arc::default())), Routed::new());
         };
         let vid = confirmed.vlan;
-        let mut ports = Ports::new();
-        for (device, names) in &confirmed.ports {
+        let is_held = |device: &Name| {
             let fabric = self.topology.component(device).cloned().map(VlanScope::Fabric);
-            if fabric.is_none_or(|fabric| vlan.check(vid, key, &fabric).is_err()) {
-                continue;
-            }
+            fabric.is_some_and(|fabric| vlan.check(vid, key, &fabric).is_ok())
+        };
+        let mut ports = Ports::new();
+        for (device, names) in confirmed.ports.iter().filter(|(device, _)| is_held(device)) {
             let wanted = desired.as_ref().and_then(|(_, ports)| ports.get(device));
             let keeps = |index: &u16| {
                 rejection.mode == PlanMode::Freeze || wanted.is_some_and(|wanted| wanted.contains(index))
@@ -327,7 +334,17 @@ impl Fabric {
                 ports.insert(device.clone(), indices);
             }
         }
-        Some((vid, Arc::new(ports)))
+        let stays = |device: &Name| {
+            is_held(device) && (rejection.mode == PlanMode::Freeze || routed.contains_key(device))
+        };
+        let kept = self.devices.iter().filter(|(device, _)| stays(device));
+        let kept: Routed = kept
+            .filter_map(|(device, one)| Some((device.clone(), one.confirmed_routed(vid, key)?)))
+            .collect();
+        for device in kept.keys() {
+            ports.entry(device.clone()).or_default();
+        }
+        (Some((vid, Arc::new(ports))), kept)
     }
 
     /// Drops the rejection of a network.

@@ -11,6 +11,7 @@ use crate::work::Work;
 use crate::{Key, Name};
 
 use super::Fabric;
+use super::network::End;
 use super::topology::Ports;
 
 impl Fabric {
@@ -22,15 +23,34 @@ impl Fabric {
 
     /// The scopes where a network is realised.
     pub fn realised_scopes(&self, store: &Store, key: &Key) -> BTreeSet<VlanScope> {
-        let mut scopes = self.scopes_of_points(self.points_of(key));
+        let mut scopes = self.scopes_of_ends(self.ends_of_network(key));
         if let Some(service) = store.effective(key, Spec::service) {
             scopes.extend(self.scopes_of_networks(service));
         }
         scopes
     }
 
-    fn scopes_of_points<'a>(&self, points: impl Iterator<Item = &'a Name>) -> BTreeSet<VlanScope> {
-        points.filter_map(|name| self.point(name)).flat_map(|point| point.scopes.iter().cloned()).collect()
+    fn scopes_of_ends<'a>(&self, ends: impl Iterator<Item = &'a End>) -> BTreeSet<VlanScope> {
+        let mut scopes = BTreeSet::new();
+        for end in ends {
+            match end {
+                End::Point(name) => {
+                    scopes
+                        .extend(self.point(name).into_iter().flat_map(|point| point.scopes.iter().cloned()));
+                }
+                End::Device(name) => scopes.extend(self.device_scopes(name)),
+            }
+        }
+        scopes
+    }
+
+    /// The scopes in which a network that is routed by a device has to hold its VLAN: the fabric of a switch; a router
+    /// itself, and its fabric if it has only one.
+    pub fn device_scopes(&self, device: &Name) -> BTreeSet<VlanScope> {
+        let fabrics = self.topology().fabrics_of(device);
+        let own = self.topology().component(device);
+        let only = fabrics.iter().copied().filter(|_| fabrics.len() == 1);
+        own.into_iter().chain(only).cloned().map(VlanScope::Fabric).collect()
     }
 
     fn scopes_of_networks(&self, service: &ServiceSpec) -> BTreeSet<VlanScope> {
@@ -56,7 +76,7 @@ impl Fabric {
     pub fn claimed_scopes(&self, store: &Store, key: &Key) -> BTreeSet<VlanScope> {
         let mut scopes = self.realised_scopes(store, key);
         if let Some(network) = self.network(key) {
-            scopes.extend(self.scopes_of_points(network.requested.keys()));
+            scopes.extend(self.scopes_of_ends(network.requested.keys()));
         }
         let spec = store.get(key).and_then(|record| record.spec.as_ref().ok());
         if let Some(service) = spec.and_then(|spec| spec.service()) {

@@ -49,6 +49,8 @@ pub struct Topology {
     links: Vec<Link>,
     /// By device: the devices that it has a link to.
     neighbours: HashMap<Name, BTreeSet<Name>>,
+    /// By router: its ports to switches. They are no links: no VLAN is led through a router.
+    routers: BTreeMap<Name, Vec<RouterPort>>,
     /// By device: the name of its component.
     component: HashMap<Name, Name>,
     /// By device: what is wrong with its links.
@@ -65,12 +67,29 @@ struct Link {
     b: (Name, u16),
 }
 
+/// A port of a router that leads to a switch.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RouterPort {
+    /// The LAG that it is a member of, or its own name.
+    interface: Name,
+    /// Its index.
+    port: u16,
+    /// The switch and the index of its port.
+    far: (Name, u16),
+}
+
 impl Topology {
     /// Builds the graph of all devices.
     pub fn new<'a>(devices: impl Iterator<Item = (&'a Name, &'a DeviceSpec)> + Clone) -> Self {
         let mut topology = Self::default();
         let mut listed: BTreeMap<Name, BTreeMap<Name, LeadsTo>> = BTreeMap::new();
+        let mut lags: HashMap<(Name, Name), Name> = HashMap::new();
         for (name, spec) in devices {
+            if !spec.device.role.is_switch() {
+                topology.routers.insert(name.clone(), Vec::new());
+                let members = spec.ports.iter().filter_map(|port| Some((port, port.lag.clone()?)));
+                lags.extend(members.map(|(port, lag)| ((name.clone(), port.name.clone()), lag)));
+            }
             let ports = spec.ports.iter().map(|port| (port.name.clone(), port.leads_to.clone()));
             listed.insert(name.clone(), ports.collect());
         }
@@ -87,6 +106,7 @@ impl Topology {
         }
         topology.links.sort();
         topology.links.dedup();
+        topology.finish_router_ports(&lags);
         topology.name_components();
         topology
     }
@@ -115,6 +135,7 @@ impl Topology {
 
     fn add_port(&mut self, device: &Name, index: u16, lead: &LeadsTo) {
         match lead {
+            LeadsTo::Node { .. } | LeadsTo::PhysicalNetwork(_) if self.is_router(device) => {}
             LeadsTo::Node { node, interface } => {
                 self.nodes.entry(node.clone()).or_default().push((interface.clone(), device.clone(), index));
             }
@@ -125,6 +146,10 @@ impl Topology {
                 let Some(far_index) = self.ports.get(far).and_then(|ports| index_of(ports, port)) else {
                     return;
                 };
+                if self.is_router(device) || self.is_router(far) {
+                    self.add_router_port((device, index), (far, far_index));
+                    return self.add_router_port((far, far_index), (device, index));
+                }
                 let (mut a, mut b) = ((device.clone(), index), (far.clone(), far_index));
                 if b < a {
                     std::mem::swap(&mut a, &mut b);
@@ -134,6 +159,81 @@ impl Topology {
                 self.neighbours.entry(far.clone()).or_default().insert(device.clone());
             }
         }
+    }
+
+    /// Adds the port of a router that leads to a switch. Routers are not led to each other.
+    fn add_router_port(&mut self, (device, port): (&Name, u16), (far, far_port): (&Name, u16)) {
+        let interface = self.ports.get(device).and_then(|ports| ports.get(usize::from(port))).cloned();
+        if !self.is_router(far)
+            && let (Some(interface), Some(ports)) = (interface, self.routers.get_mut(device))
+        {
+            ports.push(RouterPort { interface, port, far: (far.clone(), far_port) });
+        }
+    }
+
+    /// Names the LAGs of the ports of routers, by router and port. Both ends of a link may have named it.
+    fn finish_router_ports(&mut self, lags: &HashMap<(Name, Name), Name>) {
+        for (router, ports) in &mut self.routers {
+            for port in ports.iter_mut() {
+                if let Some(lag) = lags.get(&(router.clone(), port.interface.clone())) {
+                    port.interface = lag.clone();
+                }
+            }
+            ports.sort();
+            ports.dedup();
+        }
+    }
+
+    /// True for a router: no VLAN is led through it.
+    pub fn is_router(&self, device: &Name) -> bool {
+        self.routers.contains_key(device)
+    }
+
+    /// The components that a router has ports to.
+    pub fn fabrics_of(&self, router: &Name) -> BTreeSet<&Name> {
+        self.routers
+            .get(router)
+            .into_iter()
+            .flatten()
+            .filter_map(|port| self.component(&port.far.0))
+            .collect()
+    }
+
+    /// True when two devices are in one component, or one is a router with a port to that of the other.
+    pub fn are_joined(&self, one: &Name, other: &Name) -> bool {
+        let leads = |router: &Name, to: &Name| {
+            self.component(to).is_some_and(|fabric| self.fabrics_of(router).contains(fabric))
+        };
+        self.component(one) == self.component(other) || leads(one, other) || leads(other, one)
+    }
+
+    /// The ports by which a VLAN is led to a router from one of `fabrics`, or from any when that is empty: one of the
+    /// router, and those at the other ends of its interface. `Err`: why there are none, as a sentence.
+    pub fn router_ports(&self, router: &Name, fabrics: &BTreeSet<&Name>) -> Result<Ports, String> {
+        let leads = |port: &&RouterPort| {
+            fabrics.is_empty() || self.component(&port.far.0).is_some_and(|fabric| fabrics.contains(fabric))
+        };
+        let ports: Vec<&RouterPort> = self.routers.get(router).into_iter().flatten().filter(leads).collect();
+        let Some(first) = ports.first() else {
+            let whose = fabrics
+                .first()
+                .map_or_else(String::new, |name| format!(" to the fabric of FabricDevice {name}"));
+            return Err(format!(
+                "no port of FabricDevice {router} leads{whose}: name the link in its Ports, with Device and Port"
+            ));
+        };
+        if let Some(other) = ports.iter().find(|port| port.interface != first.interface) {
+            return Err(format!(
+                "{} and {} of FabricDevice {router} both lead to the service's fabric, and a VLAN is on one interface of a \
+                 router: make them one Lag, or name only one of them in its Ports",
+                first.interface, other.interface
+            ));
+        }
+        let mut led = Ports::from([(router.clone(), [first.port].into())]);
+        for port in ports {
+            add_indices(&mut led, &port.far.0, &[port.far.1].into());
+        }
+        Ok(led)
     }
 
     /// Names each component after its first device.
@@ -167,7 +267,10 @@ impl Topology {
 
     /// True when both are the same graph.
     pub fn same(&self, other: &Self) -> bool {
-        self.ports == other.ports && self.leads == other.leads && self.conflicts == other.conflicts
+        self.ports == other.ports
+            && self.leads == other.leads
+            && self.conflicts == other.conflicts
+            && self.routers == other.routers
     }
 
     /// The names of a device's ports, by index.
@@ -245,6 +348,7 @@ impl Topology {
     /// The ports of all links between the switches of `ends`: those among the switches on any shortest path between
     /// two of them. So a leaf–spine keeps all of its redundancy.
     pub fn paths_between<'a>(&self, ends: impl Iterator<Item = &'a Name>) -> Arc<Ports> {
+        let ends = ends.filter(|end| !self.is_router(end));
         let ends: Vec<Name> = ends.cloned().collect::<BTreeSet<_>>().into_iter().collect();
         if ends.len() < 2 {
             return Arc::default();

@@ -59,6 +59,7 @@ impl Fabric {
                 }
             }
         }
+        self.join_routers(&members, &first, &mut parents);
         // A network that moves to another VLAN changes both at once.
         for (first, (_, vids)) in
             first.values().flat_map(|first| self.placements.moving().map(move |moving| (first, moving)))
@@ -79,17 +80,42 @@ impl Fabric {
         groups
     }
 
+    /// Joins each router with the switches that change a VLAN of the same network, though it is in no fabric of theirs.
+    fn join_routers(
+        &self,
+        members: &[(&Name, bool)],
+        first: &HashMap<&Name, Vec<Option<usize>>>,
+        parents: &mut [usize],
+    ) {
+        let routers = members.iter().enumerate().filter(|(_, (name, _))| self.topology.is_router(name));
+        for (own, (name, _)) in routers {
+            let Some(router) = self.devices.get(*name) else { continue };
+            for fabric in self.topology.fabrics_of(name) {
+                let Some(first) = first.get(fabric) else { continue };
+                for vid in router.moved().iter() {
+                    let Some(other) = first[usize::from(vid.get())] else { continue };
+                    let Some(switch) = members.get(other).and_then(|(name, _)| self.devices.get(*name))
+                    else {
+                        continue;
+                    };
+                    if switch.open_networks(vid).any(|one| router.open_networks(vid).any(|own| own == one)) {
+                        join(parents, own, other);
+                    }
+                }
+            }
+        }
+    }
+
     /// The VLANs whose change is withheld from a switch that takes part in no transaction. The others have to confirm
     /// it first, else the switch might make the change while they still decide.
     pub fn undecided_vlans(&self, alive: &BTreeSet<Name>, name: &Name) -> VlanSet {
         let slow = self.slow_devices();
         let device = self.devices.get(name).filter(|device| !participates(name, device, alive, slow));
         let Some(device) = device else { return VlanSet::EMPTY };
-        let component = self.topology.component(name);
         let mut moved = VlanSet::EMPTY;
         for (other, other_device) in &self.devices {
             if other != name
-                && self.topology.component(other) == component
+                && self.topology.are_joined(other, name)
                 && participates(other, other_device, alive, slow)
             {
                 moved = moved.union(other_device.moved());
@@ -170,8 +196,7 @@ impl Fabric {
         if effects.decided.is_empty() {
             return;
         }
-        let component = self.topology.component(name);
-        let part = self.devices.iter_mut().filter(|(name, _)| self.topology.component(name) == component);
+        let part = self.devices.iter_mut().filter(|(other, _)| self.topology.are_joined(other, name));
         for (_, device) in part {
             for (key, vid) in &effects.decided {
                 let others = self.placements.vlans(key).filter(|other| other != vid);

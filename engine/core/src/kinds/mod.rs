@@ -17,6 +17,8 @@ mod physical_network;
 mod pod_links;
 mod route;
 mod subnet;
+mod vrf;
+mod vrf_attachment;
 
 use std::fmt;
 
@@ -37,6 +39,8 @@ pub use physical_network::PhysicalNetworkSpec;
 pub use pod_links::{PodLinkSpec, PodLinksSpec, PrimarySpec};
 pub use route::RouteSpec;
 pub use subnet::SubnetSpec;
+pub use vrf::{VrfDevice, VrfSpec};
+pub use vrf_attachment::{VrfAttachmentSpec, VrfInterface};
 
 /// What the core knows of a kind by its spec.
 trait Described: Sized + 'static {
@@ -90,6 +94,8 @@ pub(crate) enum Path {
     Nothing,
     /// The switch that it is.
     Device,
+    /// The devices that have the VRF.
+    Vrf,
     /// The host networks of a ConnectionPoint.
     Point,
     /// Networks, on switches and nodes.
@@ -250,9 +256,11 @@ kinds! {
     NodePool(NodePoolSpec) by node_pool: NodePool;
     PhysicalNetwork(PhysicalNetworkSpec) by physical_network: PhysicalNetwork;
     Device(DeviceSpec) by device: FabricDevice;
+    Vrf(VrfSpec) by vrf: VRF;
     ConnectionPoint(ConnectionPointSpec) by connection_point: ConnectionPoint;
     Service(ServiceSpec) by service: L2Service;
     BridgeDomain(BridgeDomainSpec) by bridge_domain: L2BridgeDomain;
+    VrfAttachment(VrfAttachmentSpec) by vrf_attachment: VRFAttachment;
     Attachment(AttachmentSpec) by attachment: L2ServiceAttachment;
     Bridge(BridgeSpec) by bridge: Bridge;
     PodLinks(PodLinksSpec) by pod_links: PodNetworkConfig PodConfig;

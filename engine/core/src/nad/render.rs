@@ -79,7 +79,8 @@ fn render_subnet(store: &Store, name: &Name, leases: Leases<'_>) -> Option<NadSu
 
 /// The ranges of a Subnet that a NetworkAttachmentDefinition may hand out. `None`: no address is left.
 fn nad_pools(store: &Store, name: &Name, subnet: &SubnetSpec, leases: Leases<'_>) -> Option<Vec<Pool>> {
-    let next_hops: Vec<IpAddr> = store.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
+    let next_hops = store.routes_of(subnet).into_iter().map(|route| route.next_hop);
+    let next_hops: Vec<IpAddr> = next_hops.chain(store.routed_addresses(name)).collect();
     let pool = PoolKey::Subnet(name.clone());
     ipam_pools(subnet, &next_hops, |range| match leases {
         Leases::Exclude(ipam) => ipam.taken(&pool, range),

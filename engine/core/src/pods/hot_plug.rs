@@ -161,7 +161,11 @@ fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {
         let source = Source::Ranges {
             network: subnet.network,
             ranges: subnet.hot_plug_pool.clone(),
-            excluded: routes.iter().filter_map(|route| route.next_hop).collect(),
+            excluded: routes
+                .iter()
+                .filter_map(|route| route.next_hop)
+                .chain(store.routed_addresses(name))
+                .collect(),
         };
         let exhausted_message = if subnet.hot_plug_pool.is_empty() {
             format!(

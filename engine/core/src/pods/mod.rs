@@ -14,6 +14,7 @@ pub mod template;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use eno_schemas::{NodePod, PodLink, PrimaryLink};
@@ -194,6 +195,13 @@ impl Pods {
     /// The leased addresses.
     pub fn ipam(&self) -> &Ipam {
         &self.ipam
+    }
+
+    /// The pod that has a lease of a Subnet's address, as text.
+    pub fn lease_holder(&self, subnet: &Name, address: IpAddr) -> Option<String> {
+        let (owner, uid, _) = self.ipam.holder(&PoolKey::Subnet(subnet.clone()), address)?;
+        let pod = self.states.get(uid).map(|state| &state.pod);
+        Some(pod.map_or_else(|| owner.to_string(), |pod| format!("Pod {}/{}", pod.namespace, pod.name)))
     }
 
     /// The revision of the leases that an object's status shows.

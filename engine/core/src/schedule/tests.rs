@@ -25,7 +25,14 @@ fn fabric() -> Target {
 fn nothing() -> Desired {
     let device = Device::new("127.0.0.1:830");
     let (vlans, ports) = (FabricVlans::new(), Vec::new());
-    Desired::Fabric(FabricDesired { cluster: "c1".into(), cluster_uid: None, device, vlans, ports })
+    Desired::Fabric(FabricDesired {
+        cluster: "c1".into(),
+        cluster_uid: None,
+        device,
+        vrfs: Vec::new(),
+        vlans,
+        ports,
+    })
 }
 
 fn nad() -> Target {

@@ -39,6 +39,8 @@ pub enum ConditionType {
     /// The NetworkAttachmentDefinition is done.
     #[strum(serialize = "NADReady")]
     NadReady,
+    /// Each next hop of the Subnet's Routes is an address that something has.
+    NextHopAnswers,
     /// The device lacks the NETCONF confirmed commit.
     NoConfirmedCommit,
     /// The device can't lock its running configuration.
@@ -56,6 +58,8 @@ pub enum ConditionType {
     Reachable,
     /// The phase is `ready`.
     Ready,
+    /// Another device or VRF has the same route distinguisher.
+    SharedDistinguisher,
     /// The error stays until something changes (kstatus).
     Stalled,
     /// The device's startup configuration lacks the last change.
@@ -94,6 +98,8 @@ pub enum ConditionReason {
     Incompatible,
     /// The spec is invalid.
     Invalid,
+    /// Link-local addresses are not in what ENO knows.
+    LinkLocal,
     /// Another object holds the name.
     NameConflict,
     /// The NICs of a pool are unknown.
@@ -103,6 +109,8 @@ pub enum ConditionReason {
     NoFabricDevice,
     /// The Subnet has no free address.
     NoneLeft,
+    /// No VRFAttachment has the address.
+    NoInterface,
     /// No link leads there.
     NoPath,
     /// The workload has no pods.
@@ -137,6 +145,8 @@ pub enum ConditionReason {
     Session,
     /// The pod sets its addresses itself.
     SetByPod,
+    /// Two have the same.
+    Shared,
     /// The object is being deleted.
     Terminating,
     /// A link on the path has a smaller MTU.
@@ -149,6 +159,13 @@ pub enum ConditionReason {
     Unreachable,
     /// A target has not confirmed it yet.
     Waiting,
+}
+
+impl ConditionReason {
+    /// True when it can't be told whether the condition holds: its status is `Unknown`.
+    pub fn is_unknown(self) -> bool {
+        self == Self::LinkLocal
+    }
 }
 
 impl From<Cause> for ConditionReason {

@@ -66,7 +66,7 @@ pub enum Tier {
     Leaves,
     /// Ports between switches, and switches.
     Spines,
-    /// Ports of switches to PhysicalNetworks.
+    /// Ports of switches to PhysicalNetworks, and VRFs.
     Gateways,
 }
 
@@ -151,6 +151,22 @@ pub enum Part<'a> {
         vlan: VlanId,
         /// What the port leads to, if that is known.
         leads_to: Option<&'a LeadsTo>,
+    },
+    /// A VRF of a device.
+    Vrf {
+        /// The device.
+        device: &'a Name,
+        /// Its name there.
+        vrf: &'a str,
+    },
+    /// The interface by which a device leads a VLAN into a VRF.
+    Routed {
+        /// The device.
+        device: &'a Name,
+        /// The name of the VRF there.
+        vrf: &'a str,
+        /// The VLAN.
+        vlan: VlanId,
     },
     /// The link between two ends of a network.
     Link,
@@ -300,7 +316,13 @@ impl<'a> Hop<'a> {
         let HopState::Unreachable { reason, .. } = self.state else { return None };
         Some(match (self.part, self.part.node()) {
             (_, Some(node)) => format!("Node {node}: {reason}"),
-            (Part::Port { device, .. } | Part::Item(device, _), _) => {
+            (
+                Part::Port { device, .. }
+                | Part::Vrf { device, .. }
+                | Part::Routed { device, .. }
+                | Part::Item(device, _),
+                _,
+            ) => {
                 format!("FabricDevice {device}: {reason}")
             }
             (Part::Nad, _) => format!("NetworkAttachmentDefinition: {reason}"),
@@ -324,7 +346,9 @@ impl<'a> Part<'a> {
             Self::PodBridge { .. } | Self::Network { .. } => Tier::Bridges,
             Self::Nic { .. } => Tier::Nics,
             Self::Port { leads_to: Some(LeadsTo::Node { .. }), .. } => Tier::Leaves,
-            Self::Port { leads_to: Some(LeadsTo::PhysicalNetwork(_)), .. } => Tier::Gateways,
+            Self::Port { leads_to: Some(LeadsTo::PhysicalNetwork(_)), .. }
+            | Self::Vrf { .. }
+            | Self::Routed { .. } => Tier::Gateways,
             Self::Port { .. } | Self::Link | Self::Change(_) | Self::Device(_) | Self::Item(..) => {
                 Tier::Spines
             }
@@ -342,9 +366,13 @@ impl<'a> Part<'a> {
             | Self::Interface { .. }
             | Self::Removal { .. }
             | Self::PodBridge { .. } => ConditionType::PodsReady,
-            Self::Port { .. } | Self::Link | Self::Change(_) | Self::Device(_) | Self::Item(..) => {
-                ConditionType::FabricReady
-            }
+            Self::Port { .. }
+            | Self::Vrf { .. }
+            | Self::Routed { .. }
+            | Self::Link
+            | Self::Change(_)
+            | Self::Device(_)
+            | Self::Item(..) => ConditionType::FabricReady,
         }
     }
 
@@ -363,7 +391,11 @@ impl<'a> Part<'a> {
     /// The switch that it is on.
     pub fn device(self) -> Option<&'a Name> {
         match self {
-            Self::Port { device, .. } | Self::Device(device) | Self::Item(device, _) => Some(device),
+            Self::Port { device, .. }
+            | Self::Vrf { device, .. }
+            | Self::Routed { device, .. }
+            | Self::Device(device)
+            | Self::Item(device, _) => Some(device),
             Self::Change(device) => device,
             _ => None,
         }
@@ -406,6 +438,10 @@ impl fmt::Display for Part<'_> {
             Self::Nic { node, nic, .. } => write!(f, "Node {node}: NIC {nic}"),
             Self::Port { device, port, vlan, .. } => {
                 write!(f, "FabricDevice {device}: VLAN {vlan} on port {port}")
+            }
+            Self::Vrf { device, vrf } => write!(f, "FabricDevice {device}: VRF {vrf}"),
+            Self::Routed { device, vrf, vlan } => {
+                write!(f, "FabricDevice {device}: VLAN {vlan} in VRF {vrf}")
             }
             Self::Link => f.write_str("the link"),
             Self::Change(Some(device)) => write!(f, "FabricDevice {device}: the change"),

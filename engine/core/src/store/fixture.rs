@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::kinds::Spec;
 use crate::work::Work;
-use crate::{Config, Key, Kind, Name, Object};
+use crate::{Config, Key, Kind, Labels, Name, Object};
 
 use super::Store;
 use super::record::Record;
@@ -37,6 +37,7 @@ pub fn object(kind: Kind, name: &str, created: i64, spec: Value) -> Object {
         finalized: true,
         forget: false,
         generated: false,
+        labels: Labels::new(),
         unknown_opts: None,
         spec: Ok(Spec::from_json(kind, spec).expect("a spec")),
         status: None,

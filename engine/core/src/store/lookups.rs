@@ -2,9 +2,14 @@
 //! a service is open to.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::kinds::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
+use ipnet::IpNet;
+
+use crate::kinds::{
+    AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec, VrfAttachmentSpec,
+};
 use crate::store::Store;
 use crate::{Key, Kind, Labels, Name, Selector};
 
@@ -58,6 +63,25 @@ impl Store {
             routes.extend(self.route(name).filter(|route| !routes.contains(route)));
         }
         routes
+    }
+
+    /// The objects that lead a service into VRFs now.
+    pub fn vrf_attachments_of<'a>(
+        &'a self,
+        service: &'a Key,
+    ) -> impl Iterator<Item = (&'a Key, &'a VrfAttachmentSpec)> + use<'a> {
+        self.referrers(service).filter(|user| user.kind == Kind::VRFAttachment).filter_map(|user| {
+            let spec = self.effective(user, Spec::vrf_attachment)?;
+            (spec.service == service.name).then_some((user, spec))
+        })
+    }
+
+    /// The addresses of a Subnet that no pod may have: those of devices that lead services with it into VRFs.
+    pub fn routed_addresses(&self, subnet: &Name) -> BTreeSet<IpAddr> {
+        let subnet = Key::cluster(Kind::Subnet, subnet);
+        let services = self.referrers(&subnet).filter(|user| user.kind == Kind::L2Service);
+        let specs = services.flat_map(|service| self.vrf_attachments_of(service));
+        specs.flat_map(|(_, spec)| spec.addresses()).map(IpNet::addr).collect()
     }
 
     /// The object that closes a service to a namespace: the service or a PhysicalNetwork.

@@ -157,7 +157,8 @@ impl Store {
         let forget = record.forget != object.forget;
         let renewed = record.generation != object.generation;
         let turned = (record.finalized, record.deleting) != (object.finalized, object.deleting);
-        if !(forget || renewed || turned) {
+        let relabelled = record.labels != object.labels;
+        if !(forget || renewed || turned || relabelled) {
             return Update::Unchanged;
         }
         if turned {
@@ -167,6 +168,10 @@ impl Store {
                 // Without a finalizer it held nothing: it starts from what its status says is realised.
                 record.effective = record.status.realized.clone();
             }
+        }
+        if relabelled {
+            // What names it is validated again, since VRFs select it by its labels.
+            (record.labels, record.version) = (object.labels, 0);
         }
         (record.deleting, record.finalized, record.forget) =
             (object.deleting, object.finalized, object.forget);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::kinds::{Invalid, Spec};
-use crate::{Key, Name, Object, Status};
+use crate::{Key, Labels, Name, Object, Status};
 
 /// The precedence of objects that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
 pub type Seniority = (i64, Name);
@@ -27,6 +27,8 @@ pub struct Record {
     pub forget: bool,
     /// The engine made it (the L2BridgeDomain of a service).
     pub generated: bool,
+    /// [`Object::labels`].
+    pub labels: Labels,
     /// [`Object::unknown_opts`].
     pub unknown_opts: Option<Name>,
     /// The spec of the manifest.
@@ -64,6 +66,7 @@ impl Record {
             finalized: object.finalized,
             forget: object.forget,
             generated: object.generated,
+            labels: object.labels,
             unknown_opts: object.unknown_opts,
             spec: object.spec.map(Arc::new),
             effective: status.realized.clone(),

@@ -68,7 +68,7 @@ impl Validator<'_> {
     }
 
     /// An object that is being deleted stays for its users and takes no new ones.
-    fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
+    pub(super) fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
         let deleting = self.store.get(used).is_some_and(|record| record.deleting);
         let uses =
             |record: &Record| record.effective.as_ref().is_some_and(|spec| spec.references().contains(used));

@@ -30,6 +30,8 @@ impl Validator<'_> {
                 self.check_attachment(key, spec)?;
                 self.trunks.check(key)
             }
+            Spec::Vrf(spec) => self.check_vrf(key, spec),
+            Spec::VrfAttachment(spec) => self.check_vrf_attachment(key, spec),
             // Ingest has checked what concerns the object alone.
             _ => Ok(()),
         }

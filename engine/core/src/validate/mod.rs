@@ -6,6 +6,7 @@ mod checks;
 pub mod subnets;
 pub mod trunks;
 pub mod users;
+pub mod vrf;
 
 use std::collections::BTreeSet;
 

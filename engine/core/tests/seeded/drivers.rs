@@ -8,7 +8,7 @@ use std::time::Duration;
 use eno_core::Target;
 use eno_schemas::{
     Applied, Command, Decision, Desired, DeviceInfo, FabricDesired, Failure, Generation, Outcome, Rejection,
-    Report, Rollback, Transaction, VlanId,
+    Report, Rollback, Transaction, VlanId, VlanSet,
 };
 
 use super::cluster::{Cluster, Violation};
@@ -423,6 +423,8 @@ fn report_on(
                 vlans: fabric.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
                 closed: Some(closed_ports(&ports)),
                 before: BTreeMap::new(),
+                vrfs: BTreeSet::new(),
+                routed: VlanSet::EMPTY,
                 ports,
                 carried: BTreeMap::new(),
             }

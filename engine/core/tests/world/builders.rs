@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::kinds::*;
-use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target, Uses};
+use eno_core::{Event, Key, Kind, Labels, Name, Object, Pod, StoredCommand, Target, Uses};
 use eno_schemas::*;
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ pub fn object(kind: Kind, name: &str, spec: Value) -> Object {
         finalized: false,
         forget: false,
         generated: false,
+        labels: Labels::new(),
         unknown_opts: None,
         spec: Ok(Spec::from_json(kind, spec).unwrap()),
         status: None,
@@ -85,6 +86,27 @@ pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
 
 pub fn subnet(name: &str, network: &str) -> Object {
     object(Kind::Subnet, name, json!({ "Ipam": "whereabouts", "Network": network }))
+}
+
+/// A router whose ports lead to ports of switches.
+pub fn router(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
+    edit_spec(&device(name, ports), |spec| {
+        let Spec::Device(spec) = spec else { unreachable!() };
+        spec.device.role = DeviceRole::Router;
+    })
+}
+
+/// A VRF that is local to these devices.
+pub fn vrf(name: &str, devices: &[&str]) -> Object {
+    let devices: Vec<Value> = devices.iter().map(|name| json!({ "Name": name })).collect();
+    object(Kind::VRF, name, json!({ "Devices": devices }))
+}
+
+/// Leads a service into a VRF on a device.
+pub fn vrf_attachment(name: &str, vrf: &str, service: &str, device: &str, addresses: &[&str]) -> Object {
+    let interfaces = json!([{ "Device": device, "Addresses": addresses }]);
+    let spec = json!({ "VRF": vrf, "L2Service": service, "Interfaces": interfaces });
+    object(Kind::VRFAttachment, name, spec)
 }
 
 /// The service with these Subnets.

@@ -62,7 +62,7 @@ pub fn set_vlan_placement(state: &mut FabricDesired, vid: VlanId, (exists, ports
     let owner = state.vlans.iter().find(|vlan| vlan.vid == vid).cloned();
     state.vlans.retain(|vlan| vlan.vid != vid);
     if exists {
-        state.vlans.extend([owner.unwrap_or(FabricVlan { vid, owners: vec!["another".into()] })]);
+        state.vlans.extend([owner.unwrap_or(FabricVlan::new(vid, vec!["another".into()]))]);
     }
     for port in &mut state.ports {
         if ports.contains(&port.name) {
@@ -92,7 +92,14 @@ pub fn refuse(
     for vid in refused {
         let was = vlan_placement(before, vid);
         if was != vlan_placement(Some(state), vid) {
+            let exists = was.0;
             set_vlan_placement(state, vid, was);
+            if let Some(vlan) = state.vlans.get(vid).filter(|_| exists).cloned() {
+                let former = before.and_then(|before| before.vlans.get(vid));
+                let routed = former.and_then(|former| former.routed.clone());
+                state.vlans.retain(|vlan| vlan.vid != vid);
+                state.vlans.extend([FabricVlan { routed, ..vlan }]);
+            }
             let (item, reason) = (Item::vlan(vid), "resource exhausted".into());
             rejected.push(Rejection { item, reason, retryable: true, unreachable: false });
         }
@@ -105,6 +112,20 @@ pub fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
         Desired::Fabric(fabric) => Some(fabric),
         Desired::Nad(_) | Desired::Node(_) => None,
     }
+}
+
+/// The VRFs of a state, and the VLANs that are led into VRFs as desired, each with the VRF.
+fn routed_as_desired(
+    state: &FabricDesired,
+    desired: Option<&FabricDesired>,
+) -> (BTreeSet<String>, Vec<(VlanId, String)>) {
+    let vrfs = state.vrfs.iter().map(|vrf| vrf.name.clone()).collect();
+    let routed = state.vlans.iter().filter_map(|vlan| {
+        let routed = vlan.routed.as_ref()?;
+        let wanted = desired?.vlans.get(vlan.vid)?.routed.as_ref()?;
+        (routed == wanted).then(|| (vlan.vid, routed.vrf.clone()))
+    });
+    (vrfs, routed.collect())
 }
 
 impl World {
@@ -370,10 +391,19 @@ impl World {
                     (port.name.clone(), vlans.collect())
                 };
                 let ports = state.ports.iter().map(carried).collect();
+                let (vrfs, routed) = routed_as_desired(state, as_fabric(&command.desired));
+                let is_refused =
+                    |item: &Item| made_up.is_some_and(|all| all.iter().any(|one| one.item == *item));
                 Applied::Fabric {
                     vlans: vlans.collect(),
                     closed: Some(closed_ports(&ports)),
                     before: before_by_port(&state.ports),
+                    vrfs: vrfs.into_iter().filter(|vrf| !is_refused(&Item::vrf(vrf))).collect(),
+                    routed: routed
+                        .into_iter()
+                        .filter(|(vid, vrf)| !is_refused(&Item::routed(vrf, *vid)))
+                        .map(|(vid, _)| vid)
+                        .collect(),
                     ports,
                     carried: BTreeMap::new(),
                 }
@@ -387,6 +417,8 @@ impl World {
                     carried: BTreeMap::new(),
                     closed: Some(BTreeSet::new()),
                     before: BTreeMap::new(),
+                    vrfs: BTreeSet::new(),
+                    routed: VlanSet::EMPTY,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new() },

@@ -19,6 +19,8 @@ use super::stored_parts::{self, PartsOfSwitch, resolve};
 use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
+/// The capability of a driver that makes VRFs.
+const VRFS: &str = "vrfs";
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
@@ -245,6 +247,8 @@ struct Process {
     holds: bool,
     /// It reads commands in parts.
     reads_parts: bool,
+    /// It makes VRFs.
+    makes_vrfs: bool,
     /// By how much its clock is ahead of this process's; negative: behind. `None`: unknown.
     skew: Option<SignedDuration>,
     /// Its clock counts as wrong.
@@ -261,6 +265,7 @@ impl Process {
         Self {
             holds: hello.capabilities.iter().any(|one| one == HOLD),
             reads_parts: hello.capabilities.iter().any(|one| one == PARTS),
+            makes_vrfs: hello.capabilities.iter().any(|one| one == VRFS),
             driver: hello.driver.into(),
             target: hello.target.map(Name::from),
             is_skewed: skew.is_some_and(|skew| skew.abs() > limit),
@@ -278,6 +283,8 @@ struct PresentDrivers {
     holding: BTreeSet<Name>,
     /// Drivers all of whose processes read commands in parts. A driver without a process counts as before.
     of_parts: BTreeSet<Name>,
+    /// Alive drivers with a process that makes no VRFs.
+    without_vrfs: BTreeSet<Name>,
     /// Alive drivers with a process whose clock counts as wrong, and a message about it.
     skewed: BTreeMap<Name, Name>,
 }
@@ -312,10 +319,13 @@ impl DriverPresence {
         let mut present = PresentDrivers::default();
         let (mut plain, mut of_whole) = (BTreeSet::new(), BTreeSet::new());
         for (key, (process, _)) in &self.instances {
-            let Process { driver, target, holds, reads_parts, skew, is_skewed } = process;
+            let Process { driver, target, holds, reads_parts, makes_vrfs, skew, is_skewed } = process;
             present.alive.insert(driver.clone());
             present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
             if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
+            if !makes_vrfs {
+                present.without_vrfs.insert(driver.clone());
+            }
             if *reads_parts { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
             if let Some(skew) = skew.filter(|_| *is_skewed) {
                 let direction = if skew.is_negative() { "behind" } else { "ahead of" };
@@ -370,9 +380,10 @@ async fn follow_presence(
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
-            if let Some(PresentDrivers { alive, holding, of_parts, skewed }) = changes
+            if let Some(PresentDrivers { alive, holding, of_parts, without_vrfs, skewed }) = changes
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
+                    && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
@@ -467,6 +478,7 @@ mod tests {
                 target,
                 holds,
                 reads_parts: holds,
+                makes_vrfs: true,
                 skew: None,
                 is_skewed: false,
             };
@@ -478,6 +490,7 @@ mod tests {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
+            without_vrfs: BTreeSet::new(),
             skewed: BTreeMap::new(),
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"])));
@@ -494,8 +507,16 @@ mod tests {
         let mut alive = DriverPresence::default();
         let process = |reads_parts| {
             let driver = Name::from("netconf");
-            let process =
-                Process { driver, target: None, holds: true, reads_parts, skew: None, is_skewed: false };
+            let (target, skew) = (None, None);
+            let process = Process {
+                driver,
+                target,
+                holds: true,
+                reads_parts,
+                makes_vrfs: true,
+                skew,
+                is_skewed: false,
+            };
             (process, start)
         };
         let of_parts = |alive: &mut DriverPresence| {

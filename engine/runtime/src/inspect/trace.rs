@@ -341,6 +341,7 @@ mod tests {
             cluster: "lab".into(),
             cluster_uid: None,
             device: Device::new("192.0.2.1:830"),
+            vrfs: Vec::new(),
             vlans: FabricVlans::new(),
             ports: vec![FabricPort::new("eth1", VlanSet::EMPTY)],
         };

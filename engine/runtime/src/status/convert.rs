@@ -122,7 +122,12 @@ fn shown<T>((shown, others): (Vec<T>, usize), list: &str, left_out: &mut BTreeMa
 fn condition(condition: &Condition, observed_generation: i64) -> crds::Condition {
     crds::Condition {
         type_: condition.kind.as_ref().to_owned(),
-        status: if condition.holds { "True" } else { "False" }.to_owned(),
+        status: match condition.holds {
+            _ if condition.reason.is_unknown() => "Unknown",
+            true => "True",
+            false => "False",
+        }
+        .to_owned(),
         reason: condition.reason.as_ref().to_owned(),
         message: message(&condition.message),
         last_transition_time: condition.since.to_string(),

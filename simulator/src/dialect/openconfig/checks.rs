@@ -1,15 +1,16 @@
 //! Validates an OpenConfig configuration: `when`, `leafref` and `mandatory` of the model, and the ports of the
 //! hardware.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AGGREGATION_CONTENT, ETHERNET_CONFIG, ETHERNET_CONTENT, INSTANCE, INSTANCE_CONFIG, INTERFACE,
-    INTERFACE_CONFIG, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG, VLAN_ENTRY, VLANS, instances,
-    interfaces,
+    INTERFACE_CONFIG, L3_VLAN, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG, VLAN_ENTRY, VLANS,
+    instances, interfaces, kind, vrf,
 };
 use crate::dialect::Hardware;
-use crate::dialect::accessors::{child, leaf, leaf_is, list, text};
+use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value};
+use crate::dialect::routing::duplicate_addresses;
 use crate::dialect::violations::{invalid, missing_instance, missing_leaf, refused, unmet_when};
 use crate::model::path::Path;
 use crate::model::schema::{Definitions, position};
@@ -46,11 +47,47 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
             default = Some(name);
         }
     }
+    check_members(config, &root, &mut errors);
+    for duplicate in duplicate_addresses(&vrf::vrfs(config)) {
+        let key = [text_value(&duplicate.vrf)];
+        errors.push(invalid(&root.child_entry("network-instance", &key), duplicate.message));
+    }
     errors
 }
 
-fn kind(interface: &Container) -> Option<&Value> {
-    leaf(child(interface, INTERFACE, "config")?, INTERFACE_CONFIG, "type")
+/// Checks that the members of network instances exist and belong to one instance each.
+fn check_members(config: &Container, root: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let indices = |interface| vrf::subinterfaces(interface).map(|(index, _)| index).collect();
+    let known: BTreeMap<&str, BTreeSet<u64>> =
+        interfaces(config).map(|(name, interface)| (name, indices(interface))).collect();
+    let mut users = BTreeMap::new();
+    for (name, instance) in instances(config) {
+        let key = [text_value(name)];
+        let path = root.child_entry("network-instance", &key);
+        let list = path.child("interfaces");
+        for (id, interface, index) in vrf::members(instance) {
+            let key = [text_value(id)];
+            let path = list.child_entry("interface", &key);
+            let config = path.child("config");
+            let Some(interface) = interface else {
+                errors.push(missing_leaf(&config, "interface"));
+                continue;
+            };
+            let problem = match (known.get(interface), index) {
+                (None, _) => Some(("interface", format!("there is no interface {interface}"))),
+                (Some(indices), Some(index)) if !indices.contains(&index) => {
+                    Some(("subinterface", format!("interface {interface} has no subinterface {index}")))
+                }
+                _ => None,
+            };
+            if let Some((leaf, message)) = problem {
+                errors.push(missing_instance(&config.child(leaf), message));
+            }
+            if let Some(first) = users.insert((interface, index), name) {
+                errors.push(invalid(&path, format!("{id} belongs to network-instance {first} already")));
+            }
+        }
+    }
 }
 
 fn check_interface(
@@ -77,6 +114,57 @@ fn check_interface(
         let Some(switched) = child(container, content, "switched-vlan") else { continue };
         let Some(config) = child(switched, SWITCHED_VLAN, "config") else { continue };
         check_when(config, &path.child("switched-vlan").child("config"), errors);
+    }
+    if child(interface, INTERFACE, "routed-vlan").is_some()
+        && !kind(interface).is_some_and(|kind| kind.is(L3_VLAN.name))
+    {
+        errors.push(unmet_when(path, "routed-vlan", "oc-if:config/oc-if:type = 'ianaift:l3ipvlan'"));
+    }
+    check_subinterfaces(interface, path, errors);
+    if let Some(routed) = child(interface, INTERFACE, "routed-vlan") {
+        check_addresses(routed, vrf::ROUTED_VLAN, &path.child("routed-vlan"), errors);
+    }
+}
+
+/// No two sub-interfaces accept the same frames.
+fn check_subinterfaces(interface: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let list = path.child("subinterfaces");
+    let mut tags: BTreeMap<u16, u64> = BTreeMap::new();
+    for (index, sub) in vrf::subinterfaces(interface) {
+        let key = [Value::Uint(index)];
+        let path = list.child_entry("subinterface", &key);
+        key_leafref(&key, sub, vrf::SUBINTERFACE, vrf::SUBINTERFACE_CONFIG, &path, errors);
+        check_addresses(sub, vrf::SUBINTERFACE, &path, errors);
+        if let Some(vlan) = vrf::tag(sub)
+            && let Some(first) = tags.insert(vlan, index)
+        {
+            errors.push(invalid(
+                &path.child("vlan"),
+                format!("vlan-id {vlan} is used by subinterface {first}"),
+            ));
+        }
+    }
+}
+
+/// Each address needs its prefix length.
+fn check_addresses(
+    holder: &Container,
+    definitions: Definitions,
+    path: &Path<'_>,
+    errors: &mut Vec<RpcError>,
+) {
+    for family in ["ipv4", "ipv6"] {
+        let Some(content) = child(holder, definitions, family) else { continue };
+        let path = path.child(family);
+        let definitions = path.children();
+        let Some(addresses) = child(content, definitions, "addresses") else { continue };
+        let path = path.child("addresses");
+        for (key, address) in list(Some(addresses), path.children(), "address").into_iter().flatten() {
+            let path = path.child_entry("address", key);
+            let config = path.child("config");
+            key_leafref(key, address, path.children(), config.children(), &path, errors);
+            mandatory(address, path.children(), config.children(), "prefix-length", &path, errors);
+        }
     }
 }
 
@@ -112,6 +200,65 @@ fn check_instance(key: &[Value], instance: &Container, path: &Path<'_>, errors: 
     for (key, vlan) in list(child(instance, INSTANCE, "vlans"), VLANS, "vlan").into_iter().flatten() {
         let path = vlans.child_entry("vlan", key);
         key_leafref(key, vlan, VLAN_ENTRY, VLAN_CONFIG, &path, errors);
+    }
+    let lists = [
+        ("table-connections", "table-connection"),
+        ("interfaces", "interface"),
+        ("tables", "table"),
+        ("protocols", "protocol"),
+    ];
+    for (holder, name) in lists {
+        check_entries(instance, path, holder, name, errors);
+    }
+    let protocols = path.child("protocols");
+    let entries = list(child(instance, INSTANCE, "protocols"), vrf::PROTOCOLS, "protocol");
+    for (key, protocol) in entries.into_iter().flatten() {
+        let path = protocols.child_entry("protocol", key);
+        check_static_routes(key, protocol, &path, errors);
+    }
+    check_distinguisher(instance, path, errors);
+}
+
+/// Checks the key leafrefs of a list `holder/name`.
+fn check_entries(parent: &Container, path: &Path<'_>, holder: &str, name: &str, errors: &mut Vec<RpcError>) {
+    let Some(container) = child(parent, path.children(), holder) else { return };
+    let path = path.child(holder);
+    for (key, entry) in list(Some(container), path.children(), name).into_iter().flatten() {
+        let path = path.child_entry(name, key);
+        let config = path.child("config");
+        key_leafref(key, entry, path.children(), config.children(), &path, errors);
+    }
+}
+
+/// `static-routes` has `when "config/identifier = 'STATIC'"`.
+fn check_static_routes(key: &[Value], protocol: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let Some(routes) = child(protocol, vrf::PROTOCOL_ENTRY, "static-routes") else { return };
+    if !key.first().is_some_and(|identifier| identifier.is("STATIC")) {
+        errors.push(unmet_when(path, "static-routes", "./config/identifier = 'oc-pol-types:STATIC'"));
+    }
+    check_entries(protocol, path, "static-routes", "static", errors);
+    let list = path.child("static-routes");
+    for (prefix, route) in entries(Some(routes), vrf::STATIC_ROUTES, "static") {
+        let key = [text_value(prefix)];
+        let path = list.child_entry("static", &key);
+        check_entries(route, &path, "next-hops", "next-hop", errors);
+    }
+}
+
+/// Route targets and redistribution to BGP need a route distinguisher, which only VRFs have.
+fn check_distinguisher(instance: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let Some(config) = child(instance, INSTANCE, "config") else { return };
+    let is_vrf = leaf_is(config, INSTANCE_CONFIG, "type", "L3VRF");
+    match leaf(config, INSTANCE_CONFIG, "route-distinguisher") {
+        Some(_) if leaf_is(config, INSTANCE_CONFIG, "type", "DEFAULT_INSTANCE") => {
+            let path = path.child("config");
+            errors.push(refused(&path, "the default instance has no route distinguisher"));
+        }
+        None if is_vrf && child(instance, INSTANCE, "inter-instance-policies").is_some() => {
+            let path = path.child("inter-instance-policies");
+            errors.push(refused(&path, "route targets need a route-distinguisher"));
+        }
+        _ => {}
     }
 }
 

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ENCAP, ETHERNET, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces, attached_subinterfaces,
-    instances, interfaces, is_mac_vrf,
+    instances, interfaces, is_mac_vrf, vrf,
 };
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, leaf, leaf_is, list, text, text_value};
+use crate::dialect::routing::duplicate_addresses;
 use crate::dialect::violations::{invalid, missing_instance, refused};
 use crate::model::path::Path;
 use crate::model::tree::Container;
@@ -106,6 +107,7 @@ fn check_subinterfaces(
             let path = path.child("l2-mtu");
             errors.push(must_violation(&path, "l2-mtu only allowed with type bridged"));
         }
+        check_addresses(sub, bridged, &path, errors);
         let Some(encap) = child(sub, SUBINTERFACE, "vlan").and_then(|v| child(v, VLAN, "encap")) else {
             continue;
         };
@@ -143,13 +145,56 @@ fn check_subinterfaces(
     }
 }
 
+/// Bridged subinterfaces have no addresses.
+fn check_addresses(sub: &Container, bridged: bool, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    if bridged && leaf(sub, SUBINTERFACE, "ip-mtu").is_some() {
+        errors.push(must_violation(&path.child("ip-mtu"), "ip-mtu not allowed with type bridged"));
+    }
+    for family in ["ipv4", "ipv6"] {
+        let Some(content) = child(sub, SUBINTERFACE, family) else { continue };
+        let path = path.child(family);
+        if bridged && leaf_is(content, path.children(), "admin-state", "enable") {
+            let message = format!("{family} configuration not allowed on bridged subinterfaces");
+            errors.push(must_violation(&path.child("admin-state"), &message));
+        }
+    }
+}
+
+/// Route targets are for VRFs only, and a static route names a next-hop group of its instance.
+fn check_routing(instance: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    // `default` is the default type.
+    if leaf(instance, super::INSTANCE, "type").is_none_or(|kind| kind.is("default"))
+        && child(instance, super::INSTANCE, "protocols").is_some()
+    {
+        let protocols = path.child("protocols");
+        let message = "The bgp-vpn configuration is not possible on network-instance of type default.";
+        errors.push(must_violation(&protocols.child("bgp-vpn"), message));
+    }
+    let groups: BTreeSet<&str> = vrf::groups(instance).map(|(name, _)| name).collect();
+    let routes = path.child("static-routes");
+    for (prefix, _, group) in vrf::route_groups(instance) {
+        if let Some(group) = group.filter(|group| !groups.contains(group)) {
+            let key = [text_value(prefix)];
+            let route = routes.child_entry("route", &key);
+            let message = format!("next-hop-group {group} does not exist");
+            errors.push(missing_instance(&route.child("next-hop-group"), message));
+        }
+    }
+}
+
 fn check_instances(config: &Container, errors: &mut Vec<RpcError>) {
     let subs = all_subinterfaces(config);
-    let mut users: BTreeMap<&str, &str> = BTreeMap::new();
+    for duplicate in duplicate_addresses(&vrf::vrfs(config, &BTreeMap::new())) {
+        let key = [text_value(&duplicate.vrf)];
+        errors.push(invalid(&Path::entry(None, &ROOTS[1], &key), duplicate.message));
+    }
+    // An IRB subinterface is in one instance of each kind.
+    let mut users: BTreeMap<(&str, bool), &str> = BTreeMap::new();
     for (name, instance) in instances(config) {
         let key = [text_value(name)];
         let path = Path::entry(None, &ROOTS[1], &key);
         let mac_vrf = is_mac_vrf(instance);
+        check_routing(instance, &path, errors);
         for sub in attached_subinterfaces(instance) {
             let key = [text_value(sub)];
             let path = path.child_entry("interface", &key);
@@ -158,12 +203,12 @@ fn check_instances(config: &Container, errors: &mut Vec<RpcError>) {
                 errors.push(missing_instance(&path(), format!("subinterface {sub} does not exist")));
                 continue;
             };
-            if known.bridged != mac_vrf {
+            if known.bridged != mac_vrf && !known.is_irb() {
                 let kind = if mac_vrf { "bridged" } else { "routed" };
                 let message = format!("subinterface {sub} must be of type {kind} in this network-instance");
                 errors.push(must_violation(&path(), &message));
             }
-            if let Some(first) = users.insert(sub, name) {
+            if let Some(first) = users.insert((sub, known.is_irb() && mac_vrf), name) {
                 errors.push(invalid(
                     &path(),
                     format!("subinterface {sub} is used in network-instance {first}"),

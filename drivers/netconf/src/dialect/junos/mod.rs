@@ -12,12 +12,15 @@
 //! The schema allows to delete a VLAN that an interface still names, also an unlisted one; the plan keeps such a
 //! VLAN.
 //!
+//! VRFs: see the module `routing`.
+//!
 //! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`). So the
 //! driver removes only what it has read under the lock.
 
 mod inherit;
 mod locate_error;
 mod read;
+mod routing;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -26,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::VlanId;
 
-use crate::dialect::{Dialect, ParseError, named_interfaces};
+use crate::dialect::{Dialect, ParseError, RoutingDialect, named_interfaces};
 use crate::hello::{Hello, Profile, Target};
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
@@ -199,12 +202,19 @@ impl Dialect for Junos {
         write::render(*self, observed, changes)
     }
 
+    fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
     fn locate_error(
         &self,
         error: &RpcError,
         observed: &ObservedConfig,
         changes: &Changes,
     ) -> Option<ChangeUnit> {
+        if let Some(unit) = routing::locate_error(error, changes) {
+            return Some(unit);
+        }
         locate_error::locate_error(error, observed, changes)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::dialect::DIALECTS;
 use crate::plan::test_states::{set, vid};
-use crate::plan::{Mode, ModeChange, PortChange};
+use crate::plan::{Mode, ModeChange, PortChange, RoutedId};
 
 fn hello(uris: &[&str]) -> Hello {
     Hello::new(uris.iter().map(|uri| (*uri).to_owned()), None)
@@ -248,4 +248,22 @@ fn locks_and_confirmation_follow_the_profile() {
     let profile = PLAIN.profile(&Hello::new(uris, None)).unwrap();
     assert_eq!(profile.locks, ["candidate"]);
     assert_eq!(profile.confirmation, crate::hello::Confirmation::Session);
+}
+
+#[test]
+fn deactivated_instances_and_units_are_of_others() {
+    let reply = "<rpc-reply><data><configuration><routing-instances><instance inactive=\"inactive\"><name>blue</name>\
+        <instance-type>vrf</instance-type></instance><instance><name>red</name><instance-type>vrf</instance-type>\
+        <route-distinguisher><rd-type>4200000000L:1</rd-type></route-distinguisher>\
+        <vrf-target><community>target:65000:1</community></vrf-target></instance></routing-instances><interfaces>\
+        <interface><name>xe-0/0/1</name><vlan-tagging/><unit inactive=\"inactive\"><name>5</name>\
+        <description>eno-c-5</description><vlan-id>5</vlan-id></unit><unit><name>6</name>\
+        <description>eno-c-6</description><vlan-id>6</vlan-id></unit></interface></interfaces></configuration></data>\
+        </rpc-reply>";
+    let routing = PLAIN.parse_routing(&reply.into()).unwrap();
+    assert!(!routing.vrfs["blue"].is_vrf && routing.vrfs["red"].is_vrf);
+    assert_eq!(routing.vrfs["red"].route_distinguisher.as_deref(), Some("4200000000:1"));
+    assert_eq!(routing.vrfs["red"].import_targets, routing.vrfs["red"].export_targets);
+    let description = |id| routing.interfaces[&RoutedId::on("xe-0/0/1", vid(id))].description.as_deref();
+    assert_eq!((description(5), description(6)), (Some("deactivated"), Some("eno-c-6")));
 }

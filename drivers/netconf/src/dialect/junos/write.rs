@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
+use super::routing;
 use super::{
     ALL, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
 };
@@ -18,10 +19,20 @@ pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes)
     let none = Layout::default();
     let layout = observed.layout.get().unwrap_or(&none);
     let mut xml = Text::from(format!("<configuration xmlns=\"{}\">", junos.namespace("root")));
-    if !changes.create.is_empty() || !changes.delete.is_empty() {
+    let bound = routing::bound_vlans(observed, changes);
+    if !changes.create.is_empty() || !changes.delete.is_empty() || !bound.is_empty() {
         let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));
         for (vid, name) in &changes.create {
             create_vlan(&mut xml, junos, observed, layout, *vid, name);
+            routing::bind(&mut xml, *vid, bound.get(vid).copied());
+            xml.push_str("</vlan>");
+        }
+        for (vid, is_bound) in bound.iter().filter(|(vid, _)| !changes.on_device().contains(**vid)) {
+            if let Some(name) = observed.vlans.name(*vid) {
+                let _ = write!(xml, "<vlan><name>{}</name>", escape(&name));
+                routing::bind(&mut xml, *vid, Some(*is_bound));
+                xml.push_str("</vlan>");
+            }
         }
         for vid in changes.delete.iter() {
             let own = layout.vlans.get(&vid).is_some_and(|known| known.own);
@@ -31,19 +42,22 @@ pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes)
         }
         xml.push_str("</vlans>");
     }
-    if !changes.ports.is_empty() {
+    if !changes.ports.is_empty() || routing::changes_interfaces(changes) {
         let _ = write!(xml, "<interfaces xmlns=\"{}\">", junos.namespace("interfaces"));
         for (name, change) in &changes.ports {
             let access = observed.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
             let none = SwitchingFamily::default();
             change_port(&mut xml, name, access, layout.ports.get(name).unwrap_or(&none), change);
         }
+        routing::render_interfaces(&mut xml, observed, changes);
         xml.push_str("</interfaces>");
     }
+    routing::render_vrfs(&mut xml, junos, observed, changes);
     xml.push_str("</configuration>");
     xml
 }
 
+/// Begins the entry of a VLAN.
 fn create_vlan(
     xml: &mut Text,
     junos: Junos,
@@ -71,7 +85,7 @@ fn create_vlan(
     if let Some(description) = description {
         let _ = write!(xml, "<description>{}</description>", escape(description));
     }
-    let _ = write!(xml, "<vlan-id>{vid}</vlan-id></vlan>");
+    let _ = write!(xml, "<vlan-id>{vid}</vlan-id>");
 }
 
 fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamily, change: &PortChange) {

@@ -13,11 +13,13 @@
 //! - Without `vlan-tagging`, the only subinterface of a port receives all frames, whatever their tags. If it is
 //!   bridged, the port is an access port. On a port that becomes a trunk it becomes the subinterface for untagged
 //!   frames.
+//! - VRFs: see the module `routing`.
 //! - A mac-vrf can't be renamed. Adoption replaces it by one of our name with the same interfaces, in one edit. A
 //!   mac-vrf with settings that would be lost can't be adopted.
 
 mod parse;
 mod render;
+mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use eno_schemas::{VlanId, parse_vlan_name};
 
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, ParseError, named_interfaces};
+use crate::dialect::{Dialect, ParseError, RoutingDialect, named_interfaces};
 use crate::hello::Hello;
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
@@ -167,12 +169,19 @@ impl Dialect for SrLinux {
         render::render(observed, changes)
     }
 
+    fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
     fn locate_error(
         &self,
         error: &RpcError,
         observed: &ObservedConfig,
         changes: &Changes,
     ) -> Option<ChangeUnit> {
+        if let Some(unit) = routing::locate_error(error, changes) {
+            return Some(unit);
+        }
         let touched = changes.vlans();
         // `eno-c1-100`, or `ethernet-1/1.100`.
         let known = |word: &str| {

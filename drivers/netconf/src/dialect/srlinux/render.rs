@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
+use super::routing;
 use super::{
     Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, SrLinuxLayout, Subinterfaces, TAGGING,
     UNTAGGED, VLANS, Vrf,
@@ -53,13 +54,25 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
             edits.entry(vid).or_default().remove.extend(attached);
         }
     }
+    for (vid, is_added, irb) in routing::irbs(changes) {
+        let members = layout.and_then(|layout| layout.vrfs.get(&vid)).map(|vrf| &vrf.interfaces);
+        let is_there = members.is_some_and(|members| members.contains(&irb));
+        if is_added && !is_there {
+            edits.entry(vid).or_default().add.push(irb);
+        } else if !is_added && is_there {
+            edits.entry(vid).or_default().remove.push(irb);
+        }
+    }
     let none = Members::default();
-    for vid in changes.vlans().iter() {
+    let mut touched = changes.vlans();
+    touched.extend(edits.keys().copied());
+    for vid in touched.iter() {
         let vrf = layout.and_then(|layout| layout.vrfs.get(&vid));
         let members = edits.get(&vid).unwrap_or(&none);
         let inactive = observed.vlans.get(vid).is_some_and(|vlan| !vlan.active);
         render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);
     }
+    routing::render(&mut xml, observed, changes);
     xml
 }
 

@@ -61,11 +61,12 @@ impl DeviceTarget {
         }
     }
 
-    /// The rejections that concern the device as a whole.
+    /// The rejections that concern the device as a whole. One of a VRF concerns the VRF.
     pub fn refusals(&self) -> impl Iterator<Item = &Rejection> {
-        self.rejected
-            .iter()
-            .filter(|rejection| rejection.item == Item::TARGET || rejection.item.vlan.is_none())
+        self.rejected.iter().filter(|rejection| {
+            let item = &rejection.item;
+            *item == Item::TARGET || (item.vlan.is_none() && item.vrf.is_none())
+        })
     }
 }
 

@@ -3,18 +3,19 @@
 mod conditions;
 mod render;
 mod report;
+mod vrfs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use eno_schemas::{
     Device, DeviceInfo, Drift, FabricDesired, FabricPort, Failure, Note, PortBefore, Rejection, Report,
-    Rollback, VlanId, VlanSet,
+    Rollback, RoutedInterface, VlanId, VlanSet,
 };
 
 use crate::event::Config;
-use crate::fabric::changes::{Changes, Extent, Owners};
-use crate::fabric::topology::Indices;
+use crate::fabric::changes::{Changes, Extent, Owners, Place};
 use crate::kinds::DeviceSpec;
 use crate::status::hop::{HopState, Wait};
 use crate::status::{LastTransaction, PortMemory};
@@ -24,6 +25,7 @@ use render::Rendering;
 pub use render::{SharedBlocks, SwitchState};
 use report::Observed;
 pub use report::ReportEffects;
+use vrfs::Vrfs;
 
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
@@ -39,6 +41,8 @@ pub struct DeviceTarget {
     leaving: BTreeMap<String, LeavingPort>,
     /// By VLAN: the networks that want it.
     wanted: BTreeMap<VlanId, Owners>,
+    /// The VRFs that are wanted, and those that are leaving.
+    vrfs: Vrfs,
     /// The desired state that was rendered last.
     rendering: Rendering,
     /// The state that the last report read back.
@@ -100,6 +104,7 @@ impl DeviceTarget {
             ports: Vec::new(),
             leaving: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            vrfs: Vrfs::default(),
             rendering: Rendering::default(),
             applied: None,
             rejected: Vec::new(),
@@ -185,9 +190,10 @@ impl DeviceTarget {
         self.changes.remap_ports(moves);
         self.changes.set_count(count);
         for (vid, owners) in std::mem::take(&mut self.wanted) {
-            for (network, ports) in owners {
+            for (network, Place { ports, routed }) in owners {
                 let ports: BTreeSet<u16> = ports.iter().filter_map(|port| moves(*port)).collect();
-                self.changes.record_change(vid, &network, ports.into_iter().collect());
+                let before = Place { ports: ports.into_iter().collect(), routed };
+                self.changes.record_change(vid, &network, before);
             }
             self.changes.update_moved(vid, None);
         }
@@ -206,17 +212,16 @@ impl DeviceTarget {
         true
     }
 
-    /// Sets the ports on which `network` wants `vid`, as of `count`; an empty list withdraws it. Returns true on a
-    /// change.
-    pub fn want(&mut self, vid: VlanId, network: &Key, ports: &Indices, count: u64) -> bool {
+    /// Sets where `network` wants `vid`, as of `count`; an empty place withdraws it. Returns true on a change.
+    pub fn want(&mut self, vid: VlanId, network: &Key, place: &Place, count: u64) -> bool {
         let owners = self.wanted.entry(vid).or_default();
         let before =
-            if ports.is_empty() { owners.remove(network) } else { owners.insert(network, ports.clone()) };
+            if place.is_empty() { owners.remove(network) } else { owners.insert(network, place.clone()) };
         if owners.is_empty() {
             self.wanted.remove(&vid);
         }
         let before = before.unwrap_or_default();
-        if before == *ports {
+        if before == *place {
             return false;
         }
         self.settled = false;
@@ -272,6 +277,8 @@ impl DeviceTarget {
     /// Notes that the device has confirmed a state.
     fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_complete(extent);
+        let routed = || self.wanted.values().filter_map(Owners::routed);
+        self.vrfs.confirm(extent, |name| routed().any(|routed| routed.vrf == name));
         self.changes.confirm(extent, &self.wanted)
     }
 
@@ -322,10 +329,24 @@ impl DeviceTarget {
 
     /// The names of the ports on which `network` was last confirmed to have `vid`.
     pub fn confirmed(&self, vid: VlanId, network: &Key) -> Vec<Name> {
-        let wanted = || self.wanted.get(&vid)?.get(network);
-        let ports = self.changes.confirmed(vid, network).or_else(wanted);
+        let place = self.confirmed_place(vid, network);
         let name = |index: &u16| Some(self.ports.get(usize::from(*index))?.name.as_str().into());
-        ports.into_iter().flat_map(|ports| &**ports).filter_map(name).collect()
+        place.into_iter().flat_map(|place| &*place.ports).filter_map(name).collect()
+    }
+
+    /// How `network` was last confirmed to lead `vid` into a VRF.
+    pub fn confirmed_routed(&self, vid: VlanId, network: &Key) -> Option<Arc<RoutedInterface>> {
+        self.confirmed_place(vid, network)?.routed.clone()
+    }
+
+    fn confirmed_place(&self, vid: VlanId, network: &Key) -> Option<&Place> {
+        let wanted = || self.wanted.get(&vid)?.get(network);
+        self.changes.confirmed(vid, network).or_else(wanted)
+    }
+
+    /// The networks with a change of this VLAN that is not confirmed yet.
+    pub fn open_networks(&self, vid: VlanId) -> impl Iterator<Item = &Key> {
+        self.changes.open_networks(vid)
     }
 
     /// The VLANs for which the network has an unconfirmed change.
@@ -454,7 +475,9 @@ impl DeviceTarget {
     pub fn is_empty(&self) -> bool {
         self.settled
             && self.applied.as_ref().is_some_and(|observed| {
-                observed.vlans.is_empty() && observed.ports.iter().all(VlanSet::is_empty)
+                observed.vlans.is_empty()
+                    && observed.vrfs.is_empty()
+                    && observed.ports.iter().all(VlanSet::is_empty)
             })
     }
 

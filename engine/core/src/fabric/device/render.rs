@@ -10,7 +10,7 @@ use eno_schemas::{Desired, FabricDesired, FabricPort, FabricVlan, PortMode, Tree
 
 use super::{DeviceTarget, leaving_name};
 use crate::event::Config;
-use crate::fabric::changes::Owners;
+use crate::fabric::changes::{Owners, Place};
 use crate::fabric::topology::Indices;
 
 /// A desired state of a switch, and the hashes of its parts.
@@ -63,6 +63,10 @@ pub struct SharedBlocks(RefCell<HashMap<u8, Arc<[FabricVlan]>>>);
 impl SharedBlocks {
     /// The block with these VLANs.
     fn share(&self, key: u8, vlans: Vec<FabricVlan>) -> Arc<[FabricVlan]> {
+        // No other switch has these.
+        if vlans.iter().any(|vlan| vlan.routed.is_some()) {
+            return vlans.into();
+        }
         let mut blocks = self.0.borrow_mut();
         if let Some(block) = blocks.get(&key).filter(|block| ***block == *vlans) {
             return block.clone();
@@ -134,7 +138,10 @@ impl DeviceTarget {
         for block in changed.iter().map(VlanId::block).collect::<BTreeSet<u8>>() {
             let vids = (0..16).filter_map(|low| VlanId::new(u16::from(block) << 4 | low).ok());
             let names = |owners: &Owners| owners.networks().map(ToString::to_string).collect();
-            let wanted = vids.filter_map(|vid| Some(FabricVlan { vid, owners: names(&*owners(vid)?) }));
+            let wanted = vids.filter_map(|vid| {
+                let owners = owners(vid)?;
+                Some(FabricVlan { routed: owners.routed().cloned(), ..FabricVlan::new(vid, names(&owners)) })
+            });
             vlans.set_block(block, blocks.share(block, wanted.collect()));
         }
         let placed: Vec<(VlanId, Cow<'_, Owners>)> =
@@ -163,6 +170,7 @@ impl DeviceTarget {
             cluster: config.cluster.clone(),
             cluster_uid: config.cluster_uid.clone(),
             device: self.access.clone(),
+            vrfs: self.vrfs.rendered(&vlans),
             vlans,
             ports,
         }
@@ -175,7 +183,7 @@ impl DeviceTarget {
         let mut alike: Vec<(&Indices, VlanSet)> = Vec::new();
         let mut last = 0;
         for (vid, owners) in placed {
-            for indices in owners.values() {
+            for Place { ports: indices, .. } in owners.values() {
                 let is_last = |(same, _): &(&Indices, VlanSet)| same.as_ptr() == indices.as_ptr();
                 if !alike.get(last).is_some_and(is_last) {
                     last = *places.entry(indices.as_ptr()).or_insert(alike.len());
@@ -222,7 +230,8 @@ mod tests {
 
     fn want(target: &mut DeviceTarget, (id, network): (u16, u8), ports: &[u16], count: u64) {
         let network = Key::cluster(Kind::L2Service, &format!("s{network}").into());
-        target.want(vid(id), &network, &ports.into(), count);
+        let place = Place { ports: ports.into(), routed: None };
+        target.want(vid(id), &network, &place, count);
     }
 
     fn blocks_of(state: &SwitchState) -> Vec<Arc<[FabricVlan]>> {

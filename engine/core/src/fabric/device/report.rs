@@ -8,7 +8,7 @@ use eno_schemas::{
 };
 
 use super::{DeviceTarget, has_other_lags, interface, leaving_name};
-use crate::fabric::changes::{Extent, Owners};
+use crate::fabric::changes::{Extent, Owners, Place};
 use crate::fabric::topology::Indices;
 use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};
@@ -18,6 +18,8 @@ use crate::{ConditionType, Key, Name};
 pub struct ReportEffects {
     /// The networks for which something may have changed.
     pub networks: BTreeSet<Key>,
+    /// The objects whose VRFs are on the device, or were.
+    pub vrfs: Vec<Name>,
     /// The networks and VLANs that the report confirms at a new placement.
     pub decided: BTreeSet<(Key, VlanId)>,
     /// The change count at which `decided` were wanted.
@@ -33,6 +35,10 @@ pub struct ReportEffects {
 pub(super) struct Observed {
     /// The VLANs that exist on the device.
     pub(super) vlans: VlanSet,
+    /// The VRFs that are there as desired.
+    pub(super) vrfs: BTreeSet<String>,
+    /// The VLANs that are led into VRFs as desired.
+    pub(super) routed: VlanSet,
     /// The VLANs of each port, by index.
     pub(super) ports: Vec<VlanSet>,
     /// By name: ports that are not listed. They may be listed again before anything is commanded.
@@ -69,7 +75,8 @@ impl DeviceTarget {
             .collect();
         // Most VLANs are on the same ports as the one before.
         let mut ports = Indices::default();
-        for FabricVlan { vid, owners } in &former.vlans {
+        self.restore_vrfs(&former.vrfs);
+        for FabricVlan { vid, owners, routed } in &former.vlans {
             let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid)).map(|(index, _)| *index);
             if !carries.clone().eq(ports.iter().copied()) {
                 ports = carries.collect();
@@ -77,7 +84,8 @@ impl DeviceTarget {
             for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
                 let own = (network, *vid);
                 let network = had.get(&own).map_or_else(|| own.0.clone(), |(known, _)| known.clone());
-                self.changes.assume_confirmed(*vid, &network, ports.clone());
+                let place = Place { ports: ports.clone(), routed: routed.clone() };
+                self.changes.assume_confirmed(*vid, &network, place);
                 had.insert((network.clone(), *vid));
                 networks.insert(network);
             }
@@ -107,13 +115,14 @@ impl DeviceTarget {
         let Some(Applied::Fabric { ports, .. }) = &report.applied else { return };
         let carries = |port: &FabricPort| ports.get(&port.name).is_some_and(|vlans| vlans.contains(vid));
         let indices = (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index);
-        self.changes.assume_confirmed(vid, network, indices.collect());
+        self.changes.assume_confirmed(vid, network, Place { ports: indices.collect(), routed: None });
         self.changes.update_moved(vid, self.wanted.get(&vid));
     }
 
     /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) -> ReportEffects {
         let mut effects = ReportEffects::default();
+        effects.vrfs = self.vrf_owners().cloned().collect();
         let was = self.describes_initial_state(&report);
         self.held = match &report.outcome {
             Outcome::Progress { .. } => return effects,
@@ -253,9 +262,11 @@ impl DeviceTarget {
     /// differ from the last report.
     fn observe(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
-        let Some(Applied::Fabric { vlans, ports: mut others, .. }) = applied else { return touched };
+        let Some(Applied::Fabric { vlans, ports: mut others, vrfs, routed, .. }) = applied else {
+            return touched;
+        };
         let ports = self.ports.iter().map(|port| others.remove(&port.name).unwrap_or_default()).collect();
-        let observed = Observed { vlans, ports, others };
+        let observed = Observed { vlans, vrfs, routed, ports, others };
         let before = self.applied.take().unwrap_or_default();
         for (i, now) in observed.ports.iter().enumerate() {
             let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);
@@ -263,16 +274,21 @@ impl DeviceTarget {
         }
         touched = touched
             .union(&before.vlans.difference(&observed.vlans))
-            .union(&observed.vlans.difference(&before.vlans));
+            .union(&observed.vlans.difference(&before.vlans))
+            .union(&before.routed.difference(&observed.routed))
+            .union(&observed.routed.difference(&before.routed));
         if was {
             self.changes.set_unverified(VlanSet::EMPTY, &self.wanted);
-            self.changes.set_observed(&self.wanted, |vid| observed.carriers(vid));
+            self.changes
+                .set_observed(&self.wanted, |vid| (observed.carriers(vid), observed.routed.contains(vid)));
         } else if !self.known {
             let vids: VlanSet = self.changes.open_vlans().collect();
             let elsewhere = |vid: &VlanId| {
                 let former = self.changes.confirmed_owners(*vid, self.wanted.get(vid));
+                let is_routed = former.routed().is_some();
                 let former: BTreeSet<u16> = former.indices().collect();
-                former != observed.carriers(*vid).iter().copied().collect()
+                is_routed != observed.routed.contains(*vid)
+                    || former != observed.carriers(*vid).iter().copied().collect()
             };
             let unverified = vids.union(&observed.vlans).iter().filter(elsewhere).collect();
             self.changes.set_unverified(unverified, &self.wanted);

@@ -14,11 +14,12 @@ fn place() -> Place {
 /// A switch with VLANs, which its one port carries.
 fn state(vids: &str) -> SwitchState {
     let on_port: VlanSet = vids.parse().expect("a set of VLANs");
-    let vlans = on_port.iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/{vid}")] });
+    let vlans = on_port.iter().map(|vid| FabricVlan::new(vid, vec![format!("L2Service/{vid}")]));
     let desired = FabricDesired {
         cluster: "lab".into(),
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
+        vrfs: Vec::new(),
         vlans: vlans.collect(),
         ports: vec![FabricPort::new("eth1", on_port)],
     };

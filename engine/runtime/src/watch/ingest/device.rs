@@ -31,6 +31,8 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
             drift: source.drift,
             audit_interval: source.audit_interval.map(audit_interval).transpose()?,
             adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
+            role: source.role,
+            adopt_vrfs: adopted_vrfs(source.adopt_vrfs),
             neutron: source.neutron.map(Into::into),
         },
         driver: source.driver.into(),
@@ -46,6 +48,11 @@ fn audit_interval(seconds: u32) -> Result<NonZeroU32, Invalid> {
 fn adopted(text: &str) -> Result<VlanSet, Invalid> {
     text.parse()
         .map_err(|error| Invalid::new("Adopt", format!("{error}; write IDs and ranges such as 42,100-199")))
+}
+
+/// Ascending, each once.
+fn adopted_vrfs(names: Vec<String>) -> Vec<String> {
+    names.into_iter().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn parse_port(index: usize, source: &crds::FabricPort) -> Result<DevicePort, Invalid> {

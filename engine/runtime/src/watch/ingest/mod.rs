@@ -8,6 +8,7 @@ mod pod_links;
 mod simple_kinds;
 mod subnet;
 mod sysctl;
+mod vrf;
 
 use eno_core::kinds::{Cause, Invalid, Spec};
 use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
@@ -60,6 +61,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
             .as_ref()
             .is_some_and(|all| all.iter().any(|one| one == api::finalizer(kind))),
         forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
+        labels: if kind == Kind::L2Service { labels(meta) } else { Labels::new() },
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
         unknown_opts: unknown_opts.map(Name::from),
         spec: parsed,
@@ -83,6 +85,8 @@ pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
         Kind::L2Service => Spec::Service(simple_kinds::service(&read(value)?)?),
         Kind::L2BridgeDomain => Spec::BridgeDomain(simple_kinds::bridge_domain(&read(value)?)?),
         Kind::L2ServiceAttachment => Spec::Attachment(simple_kinds::attachment(&read(value)?)?),
+        Kind::VRF => Spec::Vrf(vrf::vrf(&read(value)?)?),
+        Kind::VRFAttachment => Spec::VrfAttachment(vrf::attachment(&read(value)?)?),
         Kind::Bridge => Spec::Bridge(pod_links::bridge(read(value)?)?),
         Kind::PodNetworkConfig => Spec::PodLinks(pod_links::pod_network_config(read(value)?)?),
         Kind::PodConfig => Spec::PodLinks(pod_links::pod_config(read(value)?)?),

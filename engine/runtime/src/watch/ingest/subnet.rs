@@ -117,7 +117,7 @@ fn dns(source: crds::Dns) -> Result<Dns, Invalid> {
     Ok(Dns { nameservers: source.nameservers, domain: source.domain, search: source.search })
 }
 
-fn address(field: &str, text: &str) -> Result<IpAddr, Invalid> {
+pub(super) fn address(field: &str, text: &str) -> Result<IpAddr, Invalid> {
     text.parse().map_err(|_| {
         let problem =
             format!("{text:?} is not an IP address without prefix length, such as 10.10.10.0 or 2001:db8::");

@@ -26,6 +26,8 @@ impl Driver for Toy {
             carried: Default::default(),
             closed: None,
             before: Default::default(),
+            vrfs: BTreeSet::new(),
+            routed: VlanSet::EMPTY,
         })
     }
 }

@@ -1,0 +1,150 @@
+//! The VRFs on devices, and what leads services into them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::evaluate::{Evaluator, NetworkPath};
+use crate::fabric::placement::Placement;
+use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
+use crate::status::evaluation::Evaluation;
+use crate::status::hop::{Hop, HopState, Part};
+use crate::{ConditionReason, ConditionType, Key, Kind, Name};
+
+impl<'a> Evaluator<'a> {
+    /// Visits a VRF on each of its devices.
+    pub(super) fn visit_vrf(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
+        let (Some(Key { name, .. }), Some(spec)) =
+            (self.store.key(key), self.store.effective(key, Spec::vrf))
+        else {
+            return;
+        };
+        for one in &spec.devices {
+            let part = Part::Vrf { device: &one.name, vrf: spec.device_name(name) };
+            let Some(device) = self.fabric.device(&one.name) else {
+                visit(Hop::missing(part, format!("FabricDevice {} is not looked at yet", one.name)));
+                continue;
+            };
+            let state = device.vrf_hop(name).waiting_for(|| self.wait(&device.driver));
+            visit(Hop { part, state });
+        }
+    }
+
+    /// The name on devices of the VRF that a service is led into.
+    pub(super) fn vrf_name(&self, spec: &'a VrfAttachmentSpec) -> &'a str {
+        let vrf = self.store.effective(&Key::cluster(Kind::VRF, &spec.vrf), Spec::vrf);
+        vrf.map_or(&*spec.vrf, |vrf| vrf.device_name(&spec.vrf))
+    }
+
+    /// Visits what leads a service into a VRF on the devices of a VRFAttachment.
+    pub(super) fn visit_routed(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
+        let Some(spec) = self.store.effective(key, Spec::vrf_attachment) else { return };
+        let vrf = self.vrf_name(spec);
+        for NetworkPath { network, vid, .. } in networks {
+            let placement = self.fabric.placements.get(network);
+            for name in spec.devices() {
+                if let Some(reason) = self.fabric.unled(network, name) {
+                    let state = HopState::Refused { reason, retryable: true };
+                    visit(Hop { part: Part::Device(name), state });
+                    continue;
+                }
+                let part = Part::Routed { device: name, vrf, vlan: *vid };
+                let Some(device) = self.fabric.device(name) else { continue };
+                let state = device.routed_hop(*vid, vrf).waiting_for(|| self.wait(&device.driver));
+                let withheld = placement.filter(|one| one.routed.get(name) != one.desired_routed.get(name));
+                visit(Hop { part, state: withheld.and_then(rejected_state).unwrap_or(state) });
+            }
+        }
+    }
+
+    /// Why a VRF is not confirmed to be gone.
+    pub(super) fn remains_of_vrf(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        let (name, device) = self.fabric.device_with_remains_of(key)?;
+        evaluation.awaited = Some(name.clone());
+        Some(match device.failure.as_ref().map(|failure| failure.reason.as_str()).or(device.clash()) {
+            Some(why) => format!("FabricDevice {name}: the VRF can't be removed yet: {why}"),
+            None => format!("FabricDevice {name}: the removal of the VRF {}", self.wait(&device.driver)),
+        })
+    }
+
+    /// Adds the condition SharedDistinguisher when two devices or VRFs have one route distinguisher.
+    pub(super) fn note_shared_distinguisher(&self, key: &Key, spec: &VrfSpec, evaluation: &mut Evaluation) {
+        let own = spec.devices.iter().enumerate();
+        let shared = own.filter_map(|(index, one)| {
+            let distinguisher = one.route_distinguisher.as_ref()?;
+            let rest = &spec.devices[..index];
+            let has = |spec: &'a VrfSpec| {
+                let found = spec
+                    .devices
+                    .iter()
+                    .find(|other| other.route_distinguisher.as_ref() == Some(distinguisher));
+                found.map(|other| &other.name)
+            };
+            let twin = rest.iter().find(|other| other.route_distinguisher.as_ref() == Some(distinguisher));
+            let twin = twin.map(|other| format!("on {} and {}", other.name, one.name));
+            let others = self.store.of_kind(Kind::VRF).filter(|(other, _)| *other != key);
+            let mut others: Vec<(&Name, &Name)> = others
+                .filter_map(|(other, record)| Some((&other.name, has(record.effective.as_deref()?.vrf()?)?)))
+                .collect();
+            others.sort();
+            let other = others
+                .first()
+                .map(|(vrf, device)| format!("on {}, and VRF {vrf} has it on {device}", one.name));
+            Some((distinguisher, twin.or(other)?))
+        });
+        if let Some((distinguisher, whose)) = shared.into_iter().next() {
+            let message = format!(
+                "{distinguisher} is the RouteDistinguisher {whose}: a route reflector may hide one of two paths; give each \
+                 device and VRF one of its own"
+            );
+            evaluation.note(ConditionType::SharedDistinguisher, true, ConditionReason::Shared, message);
+        }
+    }
+
+    /// Adds the condition NextHopAnswers when a Route of a Subnet names an address that no VRFAttachment of a service with
+    /// the Subnet has, though it has some and no PhysicalNW.
+    pub(super) fn note_next_hops(&self, key: &Key, evaluation: &mut Evaluation) {
+        let Some(subnet) = self.store.subnet(&key.name) else { return };
+        for user in self.store.referrers(key).filter(|user| user.kind == Kind::L2Service) {
+            let Some(service) = self.store.effective(user, Spec::service) else { continue };
+            if !service.physical_networks.is_empty() {
+                continue;
+            }
+            let interfaces = self.store.vrf_attachments_of(user).flat_map(|(_, spec)| spec.addresses());
+            let addresses: BTreeSet<IpAddr> = interfaces.map(|address| address.addr()).collect();
+            if addresses.is_empty() {
+                continue;
+            }
+            for name in &subnet.routes {
+                let Some(hop) = self.store.route(name).map(|route| route.next_hop) else { continue };
+                let link_local = matches!(hop, IpAddr::V6(hop) if hop.is_unicast_link_local());
+                let (reason, problem) = if link_local {
+                    (
+                        ConditionReason::LinkLocal,
+                        "it is link-local, and which of these a device has is not known",
+                    )
+                } else if addresses.contains(&hop) {
+                    continue;
+                } else {
+                    (
+                        ConditionReason::NoInterface,
+                        "no VRFAttachment of the service has it; change NextHop to an address of one, or give it to one",
+                    )
+                };
+                let message = format!("NextHop {hop} of Route {name} in L2Service {}: {problem}", user.name);
+                evaluation.note(ConditionType::NextHopAnswers, false, reason, message);
+                return;
+            }
+        }
+    }
+}
+
+/// The state of what a withheld network lacks.
+fn rejected_state(placement: &Placement) -> Option<HopState<'_>> {
+    let rejection = placement.rejected_by.as_ref()?;
+    let reason = rejection.message.as_str();
+    Some(if rejection.unreachable {
+        HopState::Unreachable { reason, was_confirmed: false }
+    } else {
+        HopState::Refused { reason, retryable: rejection.retryable }
+    })
+}

@@ -1,0 +1,135 @@
+//! The VRFs of a device, and the interfaces by which VLANs are led into them.
+
+use std::collections::BTreeMap;
+
+use eno_schemas::{FabricVlans, FabricVrf, Rejection, VlanId};
+
+use super::DeviceTarget;
+use crate::Name;
+use crate::fabric::changes::Extent;
+use crate::status::hop::{HopState, Wait};
+
+/// The VRFs of a device.
+#[derive(Debug, Default)]
+pub(super) struct Vrfs {
+    /// Those that are wanted, by the names of their objects.
+    wanted: BTreeMap<Name, FabricVrf>,
+    /// Those that were withdrawn and may still be there, by their names on the device.
+    leaving: BTreeMap<String, LeavingVrf>,
+    /// The count of the last change that the device has not confirmed.
+    open: Option<u64>,
+}
+
+/// A VRF that was withdrawn.
+#[derive(Debug)]
+struct LeavingVrf {
+    /// The name of its object.
+    owner: Name,
+    /// The change count at which it was withdrawn.
+    since: u64,
+    vrf: FabricVrf,
+}
+
+impl Vrfs {
+    /// The device has confirmed a state. `is_used`: a VLAN is to be led into the VRF of this name.
+    pub(super) fn confirm(&mut self, extent: &Extent, is_used: impl Fn(&str) -> bool) {
+        // A VLAN whose change is left out may still be led into a VRF that leaves.
+        if extent.without.is_empty() {
+            self.leaving.retain(|name, leaving| leaving.since > extent.count || is_used(name));
+        }
+        self.open.take_if(|count| *count <= extent.count);
+    }
+
+    /// Those of a state with these VLANs, ascending by their names on the device.
+    pub(super) fn rendered(&self, vlans: &FabricVlans) -> Vec<FabricVrf> {
+        let mut all: BTreeMap<&str, &FabricVrf> = BTreeMap::new();
+        if !self.leaving.is_empty() {
+            let used = vlans.iter().filter_map(|vlan| self.leaving.get_key_value(&vlan.routed.as_ref()?.vrf));
+            all.extend(used.map(|(name, leaving)| (name.as_str(), &leaving.vrf)));
+        }
+        all.extend(self.wanted.values().map(|vrf| (vrf.name.as_str(), vrf)));
+        all.into_values().cloned().collect()
+    }
+}
+
+impl DeviceTarget {
+    /// Sets the VRF that the object `owner` wants, as of `count`; `None` withdraws it. Returns true on a change.
+    pub fn want_vrf(&mut self, owner: &Name, vrf: Option<FabricVrf>, count: u64) -> bool {
+        let Vrfs { wanted, leaving, open } = &mut self.vrfs;
+        if wanted.get(owner) == vrf.as_ref() {
+            return false;
+        }
+        let now = vrf.as_ref().map(|vrf| vrf.name.clone());
+        let before = match vrf {
+            Some(vrf) => wanted.insert(owner.clone(), vrf),
+            None => wanted.remove(owner),
+        };
+        if let Some(before) = before.filter(|before| now.as_ref() != Some(&before.name)) {
+            let former = LeavingVrf { owner: owner.clone(), since: count, vrf: before };
+            leaving.insert(former.vrf.name.clone(), former);
+        }
+        if let Some(now) = now {
+            leaving.remove(&now);
+        }
+        *open = Some(count);
+        self.rendering.switch_changed = true;
+        self.changes.set_count(count);
+        self.settled = false;
+        true
+    }
+
+    /// The VRF that the object `owner` wants, or that it wanted and that may still be there.
+    pub fn vrf_of(&self, owner: &Name) -> Option<&FabricVrf> {
+        let mut leaving = self.vrfs.leaving.values().filter(|leaving| leaving.owner == *owner);
+        self.vrfs.wanted.get(owner).or_else(|| leaving.next().map(|leaving| &leaving.vrf))
+    }
+
+    /// Takes the VRFs of a former leader's command that are not wanted any more as leaving.
+    pub(super) fn restore_vrfs(&mut self, former: &[FabricVrf]) {
+        for vrf in former {
+            let owner = vrf.owner.split_once('/').map(|(_, name)| Name::from(name));
+            let is_wanted = self.vrfs.wanted.values().any(|wanted| wanted.name == vrf.name);
+            if let Some(owner) = owner.filter(|_| !is_wanted) {
+                self.vrfs.leaving.insert(vrf.name.clone(), LeavingVrf { owner, since: 0, vrf: vrf.clone() });
+            }
+        }
+    }
+
+    /// The objects whose VRFs are here, or may still be.
+    pub fn vrf_owners(&self) -> impl Iterator<Item = &Name> {
+        self.vrfs.wanted.keys().chain(self.vrfs.leaving.values().map(|leaving| &leaving.owner))
+    }
+
+    /// True when the VRF of `owner` is wanted, or withdrawn and may still be there.
+    pub fn has_vrf_of(&self, owner: &Name) -> bool {
+        self.vrf_owners().any(|known| known == owner)
+    }
+
+    /// The state of the VRF of `owner`.
+    pub fn vrf_hop(&self, owner: &Name) -> HopState<'_> {
+        let Some(vrf) = self.vrfs.wanted.get(owner) else { return HopState::Waiting(Wait::Report) };
+        let is_there = self.applied.as_ref().is_some_and(|observed| observed.vrfs.contains(&vrf.name));
+        self.routed_state(&vrf.name, None, is_there && self.known && self.vrfs.open.is_none())
+    }
+
+    /// The state of the interface by which `vid` is led into `vrf`.
+    pub fn routed_hop(&self, vid: VlanId, vrf: &str) -> HopState<'_> {
+        let wanted = self.wanted.get(&vid).and_then(|owners| owners.routed());
+        let is_there = self.applied.as_ref().is_some_and(|observed| observed.routed.contains(vid));
+        let is_wanted = wanted.is_some_and(|routed| routed.vrf == vrf);
+        self.routed_state(vrf, Some(vid), is_wanted && is_there && self.known && !self.changes.is_open(vid))
+    }
+
+    /// The state of a VRF, or of what leads `vid` into it. A rejection of the VRF is one of all that is led into it.
+    fn routed_state(&self, vrf: &str, vid: Option<VlanId>, is_confirmed: bool) -> HopState<'_> {
+        let covers = |rejection: &&Rejection| {
+            let item = &rejection.item;
+            let is_whole = item.vrf.is_none() && item.vlan.is_none() && item.port.is_none();
+            is_whole
+                || (item.vrf.as_deref() == Some(vrf) && (item.vlan.is_none() || item.vlan == vid))
+                || (item.vrf.is_none() && item.port.is_none() && vid.is_some() && item.vlan == vid)
+        };
+        HopState::of_report(self.rejected.iter().filter(covers), is_confirmed, self.failure.as_ref())
+            .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })
+    }
+}

@@ -1,0 +1,120 @@
+//! The VRFs on devices.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::FabricVrf;
+
+use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
+use crate::store::Store;
+use crate::work::Work;
+use crate::{Key, Kind, Name, Target};
+
+use super::Fabric;
+use super::device::DeviceTarget;
+
+impl Fabric {
+    /// Puts a VRF on its devices and takes it off all others, but for those where a service is still led into it.
+    pub(super) fn place_vrf(&mut self, store: &Store, key: &Key, work: &mut Work) {
+        let record = store.get(key).filter(|record| record.finalized);
+        let spec = record.and_then(|record| record.effective.as_deref()?.vrf());
+        let users = store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
+        let used: BTreeSet<&Name> =
+            users.filter(|user| user.vrf == key.name).flat_map(VrfAttachmentSpec::devices).collect();
+        for (name, device) in &mut self.devices {
+            let kept = device.vrf_of(&key.name).filter(|_| used.contains(name));
+            let vrf = spec.and_then(|spec| vrf_on(spec, key, name, kept));
+            if device.want_vrf(&key.name, vrf, self.change_count) {
+                work.publish.insert(Target::Fabric(name.clone()));
+                work.evaluate.insert(key.clone());
+            }
+        }
+    }
+
+    /// A device that may have a VRF which is being deleted.
+    pub fn device_with_remains_of(&self, key: &Key) -> Option<(&Name, &DeviceTarget)> {
+        let left: BTreeSet<&Name> = self.placements.left(key).collect();
+        self.devices.iter().find(|(name, device)| {
+            device.has_vrf_of(&key.name) || (left.contains(name) && !device.is_known())
+        })
+    }
+
+    /// The live drivers that can make no VRFs changed.
+    pub fn set_drivers_without_vrfs(&mut self, store: &Store, drivers: BTreeSet<Name>, work: &mut Work) {
+        if self.without_vrfs != drivers {
+            self.without_vrfs = drivers;
+            store.revalidate_kind(Kind::VRF, work);
+        }
+    }
+
+    /// True when a process of this driver says that it can make no VRFs.
+    pub fn lacks_vrfs(&self, driver: &Name) -> bool {
+        self.without_vrfs.contains(driver)
+    }
+}
+
+/// A VRF on a device. `kept`: what is there, if it stays though the spec does not name the device any more.
+fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name, kept: Option<&FabricVrf>) -> Option<FabricVrf> {
+    let own = spec.devices.iter().find(|one| one.name == *device);
+    let own = own.map(|own| &own.route_distinguisher).or(kept.map(|kept| &kept.route_distinguisher))?;
+    Some(FabricVrf {
+        name: spec.device_name(&key.name).to_owned(),
+        owner: key.to_string(),
+        route_distinguisher: own.clone(),
+        import_targets: spec.import_targets.clone(),
+        export_targets: spec.export_targets.clone(),
+    })
+}
+
+/// A VRF, or an object that leads a service into one, changed: what depends on it is looked at again.
+pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
+    match key.kind {
+        Kind::VRF => {
+            work.place.insert(key.clone());
+            let attachments =
+                store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
+            work.place.extend(attachments.map(|spec| Key::cluster(Kind::L2Service, &spec.service)));
+            // Others may have the same name or distinguisher.
+            let others = || store.of_kind(Kind::VRF).map(|(other, _)| other).filter(|other| *other != key);
+            let in_error = |other: &&Key| store.get(other).is_some_and(|record| record.problem.is_some());
+            work.validate.extend(others().filter(in_error).cloned());
+            work.evaluate.extend(others().cloned());
+        }
+        Kind::VRFAttachment => {
+            let Some(record) = store.get(key) else { return };
+            for named in &record.indexed_references {
+                match named.kind {
+                    Kind::VRF => store.revalidate_referrers(named, work),
+                    Kind::L2Service => revalidate_users_of_addresses(store, named, work),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A service is not led into a VRF any more as it was: others may have the addresses and routes.
+pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
+    let vrf = Key::cluster(Kind::VRF, &former.vrf);
+    store.revalidate_referrers(&vrf, work);
+    work.place.insert(vrf);
+    revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
+}
+
+/// A service changed: whether next hops of its Subnets answer may have, too.
+pub(crate) fn evaluate_subnets(store: &Store, service: &Key, work: &mut Work) {
+    let named = store.get(service).into_iter().flat_map(|record| &record.indexed_references);
+    work.evaluate.extend(named.filter(|named| named.kind == Kind::Subnet).cloned());
+}
+
+/// The addresses of routed interfaces in a service's Subnets changed: no pod gets one of them.
+pub(crate) fn revalidate_users_of_addresses(store: &Store, service: &Key, work: &mut Work) {
+    store.revalidate_referrers(service, work);
+    let Some(record) = store.get(service) else { return };
+    for subnet in record.indexed_references.iter().filter(|named| named.kind == Kind::Subnet) {
+        work.evaluate.insert(subnet.clone());
+        for service in store.referrers(subnet) {
+            store.revalidate_referrers(service, work);
+        }
+    }
+}
