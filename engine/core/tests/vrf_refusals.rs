@@ -228,7 +228,7 @@ fn addresses_of_a_former_service_are_free() {
 fn name_of_a_vrf_is_taken_once_on_a_device() {
     let (mut w, keys) = gateway_world("gw");
     let other = w.apply_and_settle(edit_vrf(&vrf("other", &["spine1", "gw"]), |spec| {
-        spec.device_name = Some("v".into())
+        spec.device_name = Some("v".into());
     }));
     w.assert_phase(
         &[&other],
@@ -285,7 +285,7 @@ fn pods_do_not_get_the_addresses_of_devices() {
     w.restart_and_settle();
     assert_eq!(pools(&w), free);
     w.apply_and_settle(edit_routed(&routed_at("gw"), |spec| {
-        addresses(spec, &["10.1.0.1/24", "10.1.0.30/24"])
+        addresses(spec, &["10.1.0.1/24", "10.1.0.30/24"]);
     }));
     w.assert_phase(&[&keys.routed, &keys.attachment], Phase::Ready, "");
     assert_eq!(pools(&w), ["10.1.0.2-10.1.0.9", "10.1.0.20-10.1.0.29", "10.1.0.31-10.1.0.254"]);
@@ -333,7 +333,7 @@ fn shared_distinguisher_is_a_condition() {
         })
     };
     let note = |w: &World, key: &Key| {
-        condition(&w.statuses[key], "SharedDistinguisher").map(|one| one.message.to_string())
+        condition(&w.statuses[key], "SharedDistinguisher").map(|one| one.message.clone())
     };
     w.apply_and_settle(with(&w.objects[&keys.vrf], &["65000:1", "65000:1"]));
     assert_eq!(
@@ -363,7 +363,7 @@ fn next_hop_that_no_device_has_is_a_condition() {
     let sn = Key::cluster(Kind::Subnet, &to_name("sn"));
     let note = |w: &World| {
         let condition = condition(&w.statuses[&sn], "NextHopAnswers");
-        condition.map(|one| (one.holds, one.reason.is_unknown(), one.message.to_string()))
+        condition.map(|one| (one.holds, one.reason.is_unknown(), one.message.clone()))
     };
     w.apply(route("out", "10.1.0.9"));
     w.apply_and_settle(edit_subnet(&w.objects[&sn], |spec| spec.routes = vec!["out".into()]));
@@ -372,7 +372,7 @@ fn next_hop_that_no_device_has_is_a_condition() {
     assert_eq!(note(&w), Some((false, false, message.into())));
     assert_eq!(w.phase(&sn), Phase::Ready);
     w.apply_and_settle(edit_routed(&routed_at("gw"), |spec| {
-        addresses(spec, &["10.1.0.1/24", "10.1.0.9/24"])
+        addresses(spec, &["10.1.0.1/24", "10.1.0.9/24"]);
     }));
     assert_eq!(note(&w), None);
     w.apply_and_settle(routed_at("gw"));

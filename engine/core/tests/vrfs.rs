@@ -169,7 +169,8 @@ fn all_switches_and_the_router_change_in_one_transaction() {
     w.apply(router("gw", &[("e1", to_device("leaf2", "r1"))]));
     w.apply(subnet("sn", "10.1.0.0/24"));
     w.settle();
-    (w.outcomes.clear(), w.participant_counts.clear());
+    w.outcomes.clear();
+    w.participant_counts.clear();
     w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
     w.apply(attachment("a", &["s"], "cp"));
     w.apply(vrf("v", &["gw"]));
@@ -214,10 +215,10 @@ fn nothing_is_ready_before_the_device_has_it() {
 
 #[test]
 fn change_of_what_leads_in_is_a_new_command() {
+    type Change = fn(&mut eno_core::kinds::VrfAttachmentSpec);
     for device in GATEWAYS {
         let (mut w, keys) = gateway_world(device);
         w.apply_and_settle(vrf("w", &GATEWAYS));
-        type Change = fn(&mut eno_core::kinds::VrfAttachmentSpec);
         let changes: [Change; 4] = [
             |spec| spec.interfaces[0].addresses = vec!["10.1.0.2/24".parse().unwrap()],
             |spec| spec.mtu = Some(9000),
@@ -265,7 +266,7 @@ fn vrf_that_is_renamed_takes_its_services_along() {
         let (mut w, keys) = gateway_world(device);
         w.silent.insert(switch(device));
         w.apply_and_settle(edit_vrf(&w.objects[&keys.vrf], |spec| {
-            spec.device_name = Some("internet".into())
+            spec.device_name = Some("internet".into());
         }));
         assert_eq!([&keys.vrf, &keys.routed].map(|key| w.phase(key)), [Phase::Pending; 2]);
         w.end_silence();
@@ -366,23 +367,23 @@ fn no_vlan_passes_through_a_router() {
     for (name, network) in [("sn", "10.1.0.0/24"), ("other", "10.2.0.0/24")] {
         w.apply(subnet(name, network));
     }
-    let s = w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    let t = w.apply(with_subnets(&service("t", 100, &[]), &["other"]));
-    let b = w.apply_and_settle(attachment("b", &["t"], "far"));
-    w.assert_phase(&[&s, &a, &t, &b], Phase::Ready, "");
+    let near = w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
+    let near_user = w.apply(attachment("a", &["s"], "cp"));
+    let other = w.apply(with_subnets(&service("t", 100, &[]), &["other"]));
+    let far_user = w.apply_and_settle(attachment("b", &["t"], "far"));
+    w.assert_phase(&[&near, &near_user, &other, &far_user], Phase::Ready, "");
     w.apply(vrf("v", &["gw"]));
     let va = w.apply_and_settle(routed_at("gw"));
-    w.assert_phase(&[&va, &s, &a, &t, &b], Phase::Ready, "");
+    w.assert_phase(&[&va, &near, &near_user, &other, &far_user], Phase::Ready, "");
     let mut expected = ports_to("gw");
     expected.insert(0, "far:e1".into());
     assert_eq!(carrying(&w, 100), expected, "far carries that of t to no router");
     // The router has one sub-interface of the ID.
     let vb = w.apply_and_settle(vrf_attachment("vb", "v", "t", "gw", &["10.2.0.1/24"]));
     w.assert_message_contains(&vb, Phase::Error, "100");
-    w.assert_phase(&[&va, &s, &a, &t, &b], Phase::Ready, "");
-    w.apply_and_settle(edit_service(&w.objects[&t], |spec| spec.vid = vid(200)));
-    w.assert_phase(&[&vb, &t, &b], Phase::Ready, "");
+    w.assert_phase(&[&va, &near, &near_user, &other, &far_user], Phase::Ready, "");
+    w.apply_and_settle(edit_service(&w.objects[&other], |spec| spec.vid = vid(200)));
+    w.assert_phase(&[&vb, &other, &far_user], Phase::Ready, "");
     assert_eq!(carrying(&w, 200), ["far:e1", "far:r1", "gw:e2"]);
     assert_eq!(carrying(&w, 100), ports_to("gw"));
     w.assert_restart_changes_nothing();
@@ -394,10 +395,8 @@ fn router_has_one_interface_to_a_fabric() {
     let ports = [("e1", to_device("leaf2", "r1")), ("e2", to_device("leaf1", "r1"))];
     let two = router("gw", &ports);
     w.apply_and_settle(two.clone());
-    let message = "FabricDevice gw: e1 and e2 of FabricDevice gw both lead to the service's fabric";
     w.assert_message_contains(&keys.routed, Phase::Error, "e1 and e2 of FabricDevice gw both lead");
     w.assert_message_contains(&keys.routed, Phase::Error, "make them one Lag");
-    assert!(!w.message(&keys.routed).starts_with(message), "{}", w.message(&keys.routed));
     w.assert_phase(&[&keys.service, &keys.attachment, &keys.vrf], Phase::Ready, "");
     assert_eq!(carrying(&w, 100), ports_to("leaf2"));
     w.apply_and_settle(edit_device(&two, |spec| {

@@ -89,7 +89,10 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
     let spec = device_spec("netconf", &switch.netconf.to_string(), &secret_name(&switch.name), ports);
     let is_router = topology.switches.iter().any(|one| one.name == switch.name && one.role == Role::Router);
     let role = if is_router { DeviceRole::Router } else { DeviceRole::Switch };
-    FabricDevice::new(&switch.name, FabricDeviceSpec { role, host_key: Some(switch.host_key.clone()), ..spec })
+    FabricDevice::new(
+        &switch.name,
+        FabricDeviceSpec { role, host_key: Some(switch.host_key.clone()), ..spec },
+    )
 }
 
 /// A FabricDevice with these ports, whose login is in a Secret.

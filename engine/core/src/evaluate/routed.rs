@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::evaluate::{Evaluator, NetworkPath};
 use crate::fabric::placement::Placement;
 use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
@@ -110,7 +112,7 @@ impl<'a> Evaluator<'a> {
                 continue;
             }
             let interfaces = self.store.vrf_attachments_of(user).flat_map(|(_, spec)| spec.addresses());
-            let addresses: BTreeSet<IpAddr> = interfaces.map(|address| address.addr()).collect();
+            let addresses: BTreeSet<IpAddr> = interfaces.map(IpNet::addr).collect();
             if addresses.is_empty() {
                 continue;
             }

@@ -201,7 +201,9 @@ impl Fabric {
             add_ports(&mut ports, more);
         }
         let led: Vec<Ports> = ends.2.iter().filter_map(|device| self.routing_ports(device, &ports)).collect();
-        led.iter().for_each(|more| add_ports(&mut ports, more));
+        for more in &led {
+            add_ports(&mut ports, more);
+        }
         let paths = self.topology.paths_between(ports.keys());
         add_ports(&mut ports, &paths);
         let ports = Arc::new(ports);

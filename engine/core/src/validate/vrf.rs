@@ -25,6 +25,9 @@ impl Validator<'_> {
                 );
                 return Err(Invalid::new(format!("Devices[{index}].Name"), problem));
             }
+        }
+        let named = spec.devices.iter().map(|one| &one.name);
+        for device in named.chain(self.devices_led_into(key)) {
             let name = spec.device_name(&key.name);
             let is_realised = self.store.effective(key, Spec::vrf) == Some(spec);
             let others = self.store.of_kind(Kind::VRF);
@@ -34,7 +37,8 @@ impl Validator<'_> {
                     let spec = record.effective.as_deref().and_then(Spec::vrf);
                     spec.is_some_and(|spec| {
                         spec.device_name(&other.name) == name
-                            && spec.devices.iter().any(|other| other.name == one.name)
+                            && (spec.devices.iter().any(|other| other.name == *device)
+                                || self.devices_led_into(other).any(|other| other == device))
                     })
                 })
                 .map(|(other, _)| &other.name)
@@ -42,13 +46,20 @@ impl Validator<'_> {
             holders.sort();
             if let Some(holder) = holders.first() {
                 let problem = format!(
-                    "{name} on FabricDevice {} is of VRF {holder}; set another DeviceName or delete that one",
-                    one.name
+                    "{name} on FabricDevice {device} is of VRF {holder}; set another DeviceName or delete that one"
                 );
                 return Err(Invalid::new("DeviceName", problem).because(Cause::NameConflict));
             }
         }
         Ok(())
+    }
+
+    /// The devices where services are led into a VRF, whether its spec still names them or not.
+    fn devices_led_into(&self, vrf: &Key) -> impl Iterator<Item = &Name> {
+        let users =
+            self.store.referrers(vrf).filter_map(|user| self.store.effective(user, Spec::vrf_attachment));
+        let name = vrf.name.clone();
+        users.filter(move |user| user.vrf == name).flat_map(VrfAttachmentSpec::devices)
     }
 
     /// True when another object keeps what both want: it is realised, and this one is not as it is now, or is younger.

@@ -243,12 +243,8 @@ struct Process {
     driver: Name,
     /// The only target that it serves; `None`: it serves several.
     target: Option<Name>,
-    /// It can hold a change until a transaction is decided.
-    holds: bool,
-    /// It reads commands in parts.
-    reads_parts: bool,
-    /// It makes VRFs.
-    makes_vrfs: bool,
+    /// It can hold a change until a transaction is decided, it reads commands in parts, or it makes VRFs.
+    capabilities: Vec<String>,
     /// By how much its clock is ahead of this process's; negative: behind. `None`: unknown.
     skew: Option<SignedDuration>,
     /// Its clock counts as wrong.
@@ -263,14 +259,16 @@ impl Process {
         let was_skewed = before.is_some_and(|before| before.is_skewed);
         let limit = if was_skewed { MAX_CLOCK_SKEW / 2 } else { MAX_CLOCK_SKEW };
         Self {
-            holds: hello.capabilities.iter().any(|one| one == HOLD),
-            reads_parts: hello.capabilities.iter().any(|one| one == PARTS),
-            makes_vrfs: hello.capabilities.iter().any(|one| one == VRFS),
+            capabilities: hello.capabilities,
             driver: hello.driver.into(),
             target: hello.target.map(Name::from),
             is_skewed: skew.is_some_and(|skew| skew.abs() > limit),
             skew,
         }
+    }
+
+    fn can(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|one| one == capability)
     }
 }
 
@@ -319,14 +317,14 @@ impl DriverPresence {
         let mut present = PresentDrivers::default();
         let (mut plain, mut of_whole) = (BTreeSet::new(), BTreeSet::new());
         for (key, (process, _)) in &self.instances {
-            let Process { driver, target, holds, reads_parts, makes_vrfs, skew, is_skewed } = process;
+            let Process { driver, target, skew, is_skewed, .. } = process;
             present.alive.insert(driver.clone());
             present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
-            if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
-            if !makes_vrfs {
+            if process.can(HOLD) { &mut present.holding } else { &mut plain }.insert(driver.clone());
+            if !process.can(VRFS) {
                 present.without_vrfs.insert(driver.clone());
             }
-            if *reads_parts { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
+            if process.can(PARTS) { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
             if let Some(skew) = skew.filter(|_| *is_skewed) {
                 let direction = if skew.is_negative() { "behind" } else { "ahead of" };
                 let message = Name::from(format!(
@@ -466,38 +464,34 @@ mod tests {
         assert!(hello("node.a", b"{}").is_err());
     }
 
+    fn process(driver: &str, target: Option<&str>, capabilities: &[&str]) -> Process {
+        let capabilities = capabilities.iter().map(|&one| one.to_owned()).collect();
+        let target = target.map(Name::from);
+        Process { driver: driver.into(), target, capabilities, skew: None, is_skewed: false }
+    }
+
     #[test]
     fn driver_presence_expires_without_renewal() {
         let start = Instant::now();
         let mut alive = DriverPresence::default();
         assert_eq!(alive.changes(start), Some(PresentDrivers::default()));
-        let process = |driver: &str, target: Option<&str>, holds| {
-            let target = target.map(Name::from);
-            let process = Process {
-                driver: driver.into(),
-                target,
-                holds,
-                reads_parts: holds,
-                makes_vrfs: true,
-                skew: None,
-                is_skewed: false,
-            };
-            (process, start)
+        let process = |driver: &str, target: Option<&str>, capabilities: &[&str]| {
+            (process(driver, target, capabilities), start)
         };
-        alive.instances.insert("netconf.1".into(), process("netconf", None, true));
-        alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
-        let present = |holding: &[&str]| PresentDrivers {
+        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, PARTS, VRFS]));
+        alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
+        let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
-            without_vrfs: BTreeSet::new(),
+            without_vrfs: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
             skewed: BTreeMap::new(),
         };
-        assert_eq!(alive.changes(start), Some(present(&["netconf"])));
+        assert_eq!(alive.changes(start), Some(present(&["netconf"], &["node"])));
         assert_eq!(alive.changes(start), None);
         // One process that can't hold a change is enough: it may get the command.
-        alive.instances.insert("netconf.2".into(), process("netconf", None, false));
-        assert_eq!(alive.changes(start), Some(present(&[])));
+        alive.instances.insert("netconf.2".into(), process("netconf", None, &[]));
+        assert_eq!(alive.changes(start), Some(present(&[], &["netconf", "node"])));
         assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));
     }
 
@@ -506,18 +500,8 @@ mod tests {
         let start = Instant::now();
         let mut alive = DriverPresence::default();
         let process = |reads_parts| {
-            let driver = Name::from("netconf");
-            let (target, skew) = (None, None);
-            let process = Process {
-                driver,
-                target,
-                holds: true,
-                reads_parts,
-                makes_vrfs: true,
-                skew,
-                is_skewed: false,
-            };
-            (process, start)
+            let capabilities: &[&str] = if reads_parts { &[HOLD, PARTS] } else { &[HOLD] };
+            (process("netconf", None, capabilities), start)
         };
         let of_parts = |alive: &mut DriverPresence| {
             let present = alive.changes(start).or_else(|| alive.last_reported.clone());

@@ -146,8 +146,10 @@ pub(super) const DISTINGUISHER_TYPE: Type = Type::Restricted(&DISTINGUISHER);
 pub(super) const POLICIES: &[Definition] =
     &[Definition::container("import-export-policy", &NETWORK_INSTANCE, TARGETS_CONTENT)];
 
-const TARGETS_CONTENT: &[Definition] =
-    &[Definition::container("config", &NETWORK_INSTANCE, TARGETS), Definition::mirror(&NETWORK_INSTANCE, TARGETS)];
+const TARGETS_CONTENT: &[Definition] = &[
+    Definition::container("config", &NETWORK_INSTANCE, TARGETS),
+    Definition::mirror(&NETWORK_INSTANCE, TARGETS),
+];
 
 const TARGETS: &[Definition] = &[
     Definition::leaf_list("export-route-target", &NETWORK_INSTANCE, Type::Restricted(&ROUTE_TARGET)),

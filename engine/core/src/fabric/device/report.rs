@@ -121,8 +121,8 @@ impl DeviceTarget {
 
     /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) -> ReportEffects {
-        let mut effects = ReportEffects::default();
-        effects.vrfs = self.vrf_owners().cloned().collect();
+        let vrfs = self.vrf_owners().cloned().collect();
+        let mut effects = ReportEffects { vrfs, ..ReportEffects::default() };
         let was = self.describes_initial_state(&report);
         self.held = match &report.outcome {
             Outcome::Progress { .. } => return effects,
