@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-const FOLDERS: [(&str, &str); 11] = [
+const FOLDERS: [(&str, &str); 12] = [
     ("NAMESPACE", "deploy/namespace.yaml"),
     ("CRDS", "deploy/crds"),
     ("NAD_CRD", "deploy/nad-crd"),
@@ -17,6 +17,7 @@ const FOLDERS: [(&str, &str); 11] = [
     ("ADMISSION", "deploy/admission"),
     ("DEMO", "examples/demo"),
     ("DEMO_PODS", "examples/pods"),
+    ("DEMO_GATEWAY", "examples/gateway"),
 ];
 
 fn main() -> io::Result<()> {

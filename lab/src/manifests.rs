@@ -89,6 +89,11 @@ pub fn demo_pods() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::DEMO_PODS)
 }
 
+/// The example of a gateway for those pods.
+pub fn demo_gateway() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::DEMO_GATEWAY)
+}
+
 fn read<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Result<Vec<DynamicObject>, ManifestError> {
     let mut objects = Vec::new();
     for text in texts {
@@ -114,7 +119,17 @@ mod tests {
 
     #[test]
     fn every_embedded_manifest_has_kind_and_name() {
-        let all = [crds(), namespace(), roles(), policies(), agent(), admission(), demo(), demo_pods()];
+        let all = [
+            crds(),
+            namespace(),
+            roles(),
+            policies(),
+            agent(),
+            admission(),
+            demo(),
+            demo_pods(),
+            demo_gateway(),
+        ];
         for objects in all {
             let objects = objects.expect("valid manifests");
             assert!(!objects.is_empty());

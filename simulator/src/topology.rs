@@ -320,7 +320,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Adds a router of a dialect with a link to the first free port of each of these switches. Without a free port
+    /// Adds a router of a dialect with a link to the last free port of each of these switches. Without a free port
     /// there is no link.
     pub fn add_router(&mut self, name: &str, dialect: &str, switches: &[&str]) {
         let port_name =
@@ -331,7 +331,7 @@ impl Topology {
             let spec = self.switches.iter().find(|spec| spec.name == *switch);
             let mut ends = spec
                 .into_iter()
-                .flat_map(|spec| &spec.ports)
+                .flat_map(|spec| spec.ports.iter().rev())
                 .map(|port| LinkEnd { switch: (*switch).to_owned(), port: port.clone() });
             if let Some(b) = ends.find(|end| !used.contains(end)) {
                 self.links.push(Link { a: LinkEnd { switch: name.to_owned(), port: own.clone() }, b });
@@ -508,8 +508,8 @@ mod tests {
         topology.validate().expect("valid");
         let end = |switch: &str, port: &str| LinkEnd { switch: switch.to_owned(), port: port.to_owned() };
         let links = [
-            Link { a: end("gw1", "xe-0/0/1"), b: end("spine1", "Ethernet3") },
-            Link { a: end("gw1", "xe-0/0/2"), b: end("leaf1", "Ethernet2") },
+            Link { a: end("gw1", "xe-0/0/1"), b: end("spine1", "Ethernet32") },
+            Link { a: end("gw1", "xe-0/0/2"), b: end("leaf1", "Ethernet50") },
         ];
         assert_eq!(topology.links[2..], links);
         let text = serde_json::to_string(&topology).expect("JSON");

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eno_lab::sandbox::{ExecOutput, SandboxOptions};
+use eno_lab::sandbox::{ExecOutput, SandboxOptions, topology};
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
-use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
@@ -163,7 +162,7 @@ pub fn two_nodes(options: &mut SandboxOptions) {
 
 /// This number of nodes, spread over two leaves.
 pub fn nodes(options: &mut SandboxOptions, count: usize) {
-    options.topology = Topology::leaf_spine(2, 2, count);
+    options.topology = topology(count);
     options.nodes = count;
 }
 

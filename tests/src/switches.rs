@@ -131,6 +131,13 @@ impl System {
         self.post(switch, "edit", &serde_json::to_value(edit).expect("JSON")).await;
     }
 
+    /// Merges XML into the configuration of a switch like an administrator at its console.
+    pub async fn edit_by_xml(&self, switch: &str, xml: &str) {
+        let url = format!("{}/edit", self.info(switch).control_url);
+        let answer = self.http.post(url).body(xml.to_owned()).send().await;
+        accepted(switch, "edit", answer.expect("the control API of the simulator")).await;
+    }
+
     /// Sets a fault of a switch, in the format of the control API's `faults`.
     pub async fn fault(&self, switch: &str, fault: Value) {
         self.post(switch, "faults", &fault).await;
@@ -146,11 +153,12 @@ impl System {
     async fn post(&self, switch: &str, what: &str, body: &Value) {
         let url = format!("{}/{what}", self.info(switch).control_url);
         let answer = self.http.post(url).json(body).send().await.expect("the control API of the simulator");
-        let status = answer.status();
-        assert!(
-            status.is_success(),
-            "{switch}: {what}: {status}: {}",
-            answer.text().await.unwrap_or_default()
-        );
+        accepted(switch, what, answer).await;
     }
+}
+
+/// Panics unless the simulator carried a request out.
+async fn accepted(switch: &str, what: &str, answer: reqwest::Response) {
+    let status = answer.status();
+    assert!(status.is_success(), "{switch}: {what}: {status}: {}", answer.text().await.unwrap_or_default());
 }

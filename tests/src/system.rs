@@ -27,7 +27,7 @@ pub const TIMEOUT: Duration = Duration::from_mins(1);
 const LAST_WARNINGS: usize = 30;
 
 /// A running sandbox: a leaf–spine of two leaves and two spines. `leaf1` has `node1` and `node2`; `leaf2` has `node3`,
-/// `node4` and the network `dc-gw`. The switch `island` has no links, but `node5` on port `Ethernet1` and the network
+/// `node4`, the network `dc-gw` and the router `gw1`. The switch `island` has no links, but `node5` on port `Ethernet1` and the network
 /// `island-gw` on port `Ethernet48`.
 pub struct System {
     /// The processes.
@@ -122,7 +122,7 @@ impl Drop for System {
 }
 
 fn topology() -> Topology {
-    let mut topology = Topology::leaf_spine(2, 2, 4);
+    let mut topology = eno_lab::sandbox::topology(4);
     let ports = (1..=48).map(|n| format!("Ethernet{n}")).collect();
     topology.switches.push(SwitchSpec::new("island".to_owned(), ports));
     topology.nodes.push(eno_simulator::Node {

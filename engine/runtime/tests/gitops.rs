@@ -23,7 +23,7 @@ use crate::api::{Engine, start_cluster, until};
 use crate::cluster::engine_args;
 
 /// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
-const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
+const OBJECTS: [(&str, &str, &str, &str, &str); 16] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
     ("PhysicalNetwork", "pnw", "{SegmentationIDs: [1-4094]}", "Current", "Healthy"),
     ("Route", "rt", "{Prefix: 30.30.10.0, Mask: 24, NextHop: 10.10.10.1}", "Current", "Healthy"),
@@ -35,7 +35,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "Current",
         "Healthy",
     ),
-    ("L2Service", "l2s", "{SegmentationID: 20}", "Current", "Healthy"),
+    ("L2Service", "l2s", "{SegmentationID: 20, Subnets: [sn]}", "Current", "Healthy"),
     ("L2BridgeDomain", "l2bd", "{Vlan: 5, ConnectionPoints: []}", "Current", "Healthy"),
     // Invalid spec.
     (
@@ -62,6 +62,14 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "Progressing",
     ),
     ("FabricDevice", "fd", "{Address: 'leaf1:830', Driver: none}", "InProgress", "Progressing"),
+    ("VRF", "vrf", "{Devices: [{Name: fd}]}", "InProgress", "Progressing"),
+    (
+        "VRFAttachment",
+        "vrfa",
+        "{VRF: vrf, L2Service: l2s, Interfaces: [{Device: fd, Addresses: [10.10.10.1/24]}]}",
+        "InProgress",
+        "Progressing",
+    ),
     ("PodConfig", "pc", "{}", "InProgress", "Progressing"),
     ("PodNetworkConfig", "pnc", "{}", "InProgress", "Progressing"),
     ("Bridge", "br", "{name: pcbr0}", "InProgress", "Progressing"),

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use eno_control_plane::node::is_root;
 use eno_control_plane::parts::Parts;
-use eno_simulator::Topology;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::sandbox::print_help;
 use crate::demo::{Demo, until_stopped};
-use crate::sandbox::{Sandbox, SandboxOptions};
+use crate::sandbox::{Sandbox, SandboxOptions, topology};
 
 /// The number of nodes: one at each leaf.
 const NODES: usize = 2;
@@ -57,7 +56,7 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
         );
     } else {
         options.nodes = NODES;
-        options.topology = Topology::leaf_spine(2, 2, NODES);
+        options.topology = topology(NODES);
     }
     let sandbox = tokio::select! {
         sandbox = Sandbox::start(options) => sandbox?,

@@ -8,7 +8,7 @@ use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
 use tokio_util::sync::CancellationToken;
 
-use crate::sandbox::{InCluster, OperatorImages, Sandbox, SandboxOptions};
+use crate::sandbox::{self, InCluster, OperatorImages, Sandbox, SandboxOptions};
 
 /// Runs everything on this machine until it is stopped.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
     if let Some(path) = &args.topology {
         options.topology = topology(path)?;
     } else if args.nodes > 0 {
-        options.topology = Topology::leaf_spine(2, 2, args.nodes);
+        options.topology = sandbox::topology(args.nodes);
     }
     options.nodes = args.nodes;
     options.openstack = args.openstack;

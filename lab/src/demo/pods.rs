@@ -1,5 +1,5 @@
-//! Pods on real nodes: a label adds a network to running pods, which then reach each other and the gateway, and removes
-//! it again.
+//! Pods on real nodes: labels add networks to running pods, which then reach each other, the gateway and a host behind
+//! a VRF, and remove them again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::objects::{Follower, State, is_of_api_group};
 use super::{Demo, LIMIT, MANAGER, screen};
@@ -20,13 +20,17 @@ use eno::apply::{api_of, apply_all};
 /// Namespace and label selector of the example's pods.
 const NAMESPACE: &str = "shop";
 const SELECTOR: &str = "app=backend";
-/// The label that requests the network, and the name of its interface.
-const LABEL: &str = "attach.eno.k8s.io/backend";
+/// The labels that request the networks, and the names of their interfaces.
+const LABELS: [(&str, &str); 2] =
+    [("attach.eno.k8s.io/backend", INTERFACE), ("attach.eno.k8s.io/outside", "net2")];
+/// The interface by which the pods reach each other.
 const INTERFACE: &str = "net1";
 /// The gateway behind the fabric, its VLAN and its address.
 const GATEWAY: &str = "dc-gw";
 const GATEWAY_VLAN: &str = "tag=300";
 const GATEWAY_ADDRESS: &str = "10.30.0.1";
+/// The host that the simulator puts behind each VRF.
+const OUTSIDE: &str = "198.51.100.1";
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -38,23 +42,24 @@ impl Demo<'_> {
 
     /// Runs the example's pods, adds and removes the network, and shows a ping each time.
     pub async fn pods(&self) -> anyhow::Result<()> {
-        let (network, pods): (Vec<_>, Vec<_>) =
-            manifests::demo_pods()?.into_iter().partition(is_of_api_group);
+        let objects = [manifests::demo_pods()?, manifests::demo_gateway()?].concat();
+        let (network, pods): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_of_api_group);
         self.set_up_gateway()?;
 
-        self.screen.title("Running examples/pods: a Deployment, with a pod on each of the nodes");
+        self.screen.title(
+            "Running examples/pods and examples/gateway: a Deployment, with a pod on each of the nodes",
+        );
         for object in &pods {
             apply_all(&self.client, MANAGER, std::slice::from_ref(object)).await?;
         }
         let names = self.running_pods().await?;
         let [first, second] = names.as_slice() else { bail!("there are {} pods, not 2", names.len()) };
-        self.screen.title("Before: the pods have no way to the gateway");
-        for pod in [first, second] {
-            self.unreachable(pod, GATEWAY_ADDRESS).await?;
-        }
+        self.screen.title("Before: the pods have no way to the gateway, and none to the outside");
+        self.unreachable(first, GATEWAY_ADDRESS).await?;
+        self.unreachable(second, OUTSIDE).await?;
 
-        self.screen.title("Applying the network; the running pods ask for it by a label");
-        self.label(&names, json!(INTERFACE)).await?;
+        self.screen.title("Applying the networks; the running pods ask for them by labels");
+        self.label(&names, true).await?;
         let started = Instant::now();
         let mut follower = Follower::new(&self.client, &network)?;
         let applying = async {
@@ -68,12 +73,15 @@ impl Demo<'_> {
         applied?;
         followed?;
         let other = self.address(second).await?;
-        self.screen.title("With it: from pod to pod through both leaves, and to the gateway");
+        self.screen.title(
+            "With them: from pod to pod through both leaves, to the gateway, and to a host behind the VRF",
+        );
         self.reachable(first, &other).await?;
         self.reachable(second, GATEWAY_ADDRESS).await?;
+        self.reachable(first, OUTSIDE).await?;
 
-        self.screen.title("Taking the network away; the pods run on");
-        self.label(&names, Value::Null).await?;
+        self.screen.title("Taking the networks away; the pods run on");
+        self.label(&names, false).await?;
         let started = Instant::now();
         let mut follower = Follower::new(&self.client, &network)?;
         follower.sync().await?;
@@ -85,6 +93,7 @@ impl Demo<'_> {
         self.screen.title("After: as before");
         self.unreachable(first, &other).await?;
         self.unreachable(second, GATEWAY_ADDRESS).await?;
+        self.unreachable(first, OUTSIDE).await?;
         let still = self.running_pods().await?;
         ensure!(still == names, "the pods are not those that there were: {still:?}, not {names:?}");
         for object in pods.iter().rev() {
@@ -143,10 +152,12 @@ impl Demo<'_> {
         Ok(names)
     }
 
-    /// Sets the label of running pods; null removes it.
-    async fn label(&self, pods: &[String], value: Value) -> anyhow::Result<()> {
+    /// Sets or removes the labels of running pods.
+    async fn label(&self, pods: &[String], attached: bool) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL: value}}}));
+        let labels: BTreeMap<_, _> =
+            LABELS.iter().map(|(label, interface)| (label, attached.then_some(interface))).collect();
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
         let params = PatchParams::default();
         try_join_all(pods.iter().map(|pod| api.patch(pod, &params, &patch)))
             .await

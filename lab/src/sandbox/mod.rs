@@ -51,7 +51,7 @@ pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
 pub use openstack::{Cloud, Vm};
-pub use options::{AgentMode, InCluster, OperatorImages, ProcessOverrides, SandboxOptions};
+pub use options::{AgentMode, InCluster, OperatorImages, ProcessOverrides, SandboxOptions, topology};
 pub use process_control::StoppedPart;
 pub use state::{OpenStackInfo, ProcessInfo, SandboxInfo};
 

@@ -105,13 +105,20 @@ pub struct SandboxOptions {
     pub report: Report,
 }
 
+/// Two leaves, two spines, this number of nodes and the network `dc-gw`. The router `gw1` hangs on `leaf2`.
+pub fn topology(nodes: usize) -> Topology {
+    let mut topology = Topology::leaf_spine(2, 2, nodes);
+    topology.add_router("gw1", "openconfig", &["leaf2"]);
+    topology
+}
+
 impl SandboxOptions {
-    /// The defaults: a leaf–spine of four switches with four nodes, the engine and all drivers, and no progress
+    /// The defaults: the [`topology`] of four nodes, the engine and all drivers, and no progress
     /// messages.
     pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Result<Self, ProgramError> {
         Ok(Self {
             dir: dir.into(),
-            topology: Topology::leaf_spine(2, 2, 4),
+            topology: topology(4),
             parts,
             eno: programs::eno()?,
             nodes: 0,

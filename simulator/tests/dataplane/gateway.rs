@@ -93,7 +93,7 @@ async fn testbed() -> Testbed {
     for (switch, ports) in [
         ("leaf1", &["Ethernet49"][..]),
         ("leaf2", &["Ethernet49"]),
-        ("spine1", &["Ethernet1", "Ethernet2", "Ethernet3"]),
+        ("spine1", &["Ethernet1", "Ethernet2", "Ethernet32"]),
     ] {
         for port in ports {
             let edit = eno_simulator::HandEdit {

@@ -9,6 +9,7 @@ mod callbacks;
 mod check;
 mod deletion;
 mod fabric;
+mod gateway;
 mod idle;
 mod inspect_commands;
 mod main_path;

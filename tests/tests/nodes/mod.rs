@@ -3,6 +3,7 @@
 
 mod agent_crashes;
 mod daemon_set;
+mod gateway;
 pub mod hot_plug;
 pub mod in_cluster;
 mod monitoring;

@@ -286,8 +286,8 @@ impl Fabric {
     }
 }
 
-/// True when a switch may have VLANs, VRFs or routed interfaces that its last command removes: there is no report, it is on another command, it is a
-/// failure, or the switch may still roll the removal back. `hash`: that of the command.
+/// True when a device may have VLANs, VRFs or routed interfaces that its last command removes: there is no report, it is
+/// on another command, it is a failure, or the device may still roll the removal back. `hash`: that of the command.
 pub fn may_remove((command, hash): &(FabricDesired, String), report: Option<&Report>) -> bool {
     let Some(report) = report else { return true };
     if report.generation.hash == *hash && report.outcome == Outcome::Applied {
