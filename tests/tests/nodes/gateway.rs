@@ -11,7 +11,7 @@ use eno_tests::{
 };
 use serde_json::json;
 
-use crate::nodes::hot_plug::{addresses, attachment};
+use crate::nodes::hot_plug::addresses;
 use crate::nodes::pod_configs::{configured, field};
 
 /// The address of the host behind each VRF.
