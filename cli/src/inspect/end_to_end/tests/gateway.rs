@@ -10,7 +10,9 @@ use crate::inspect::history::targets;
 use crate::inspect::path::{VrfHop, vrf_hops};
 
 /// The VLAN that is led in.
-const VID: VlanId = VlanId::new(100).expect("a VLAN ID");
+fn vid() -> VlanId {
+    VlanId::new(100).expect("a VLAN ID")
+}
 
 fn routed_key() -> Key {
     Key::cluster(Kind::VRFAttachment, &"va".into())
@@ -153,7 +155,7 @@ fn vrf_is_on_each_of_its_devices() {
 
 #[test]
 fn states_of_vrfs_are_those_of_the_core() {
-    for (item, of_vrf) in [(Item::vrf("v"), State::Refused), (Item::routed("v", VID), State::Confirmed)] {
+    for (item, of_vrf) in [(Item::vrf("v"), State::Refused), (Item::routed("v", vid()), State::Confirmed)] {
         let mut cluster = led_in("gw");
         cluster.refuse("gw", item);
         let hop = cluster.last_hop(&routed_key());
@@ -188,7 +190,7 @@ fn vlan_that_two_ports_of_a_router_lead_to_is_refused_there() {
 #[test]
 fn status_has_the_vrfs_and_addresses() {
     let mut cluster = led_in("gw");
-    cluster.refuse("gw", Item::routed("v", VID));
+    cluster.refuse("gw", Item::routed("v", vid()));
     let hops = |key| vrf_hops(&cluster.observation(), &cluster.reports, &key);
     let of_vrf = |device: &str| VrfHop {
         device: device.into(),
@@ -199,7 +201,7 @@ fn status_has_the_vrfs_and_addresses() {
         message: String::new(),
     };
     let routed = VrfHop {
-        vlan: Some(VID),
+        vlan: Some(vid()),
         addresses: vec!["10.1.0.1/24".into()],
         state: State::Refused,
         message: "no".into(),
@@ -213,14 +215,14 @@ fn status_has_the_vrfs_and_addresses() {
 fn blame_names_the_vrf_of_a_sub_interface() {
     let mut cluster = led_in("gw");
     let line = Line {
-        vlan: VID,
+        vlan: vid(),
         wanted_by: vec!["L2Service/net".into(), "VRFAttachment/va".into()],
         vrf: Some("v".into()),
         addresses: vec!["10.1.0.1/24".into()],
         note: None,
     };
     assert_eq!(cluster.blame("gw", "e1"), std::slice::from_ref(&line));
-    cluster.refuse("gw", Item::routed("v", VID));
+    cluster.refuse("gw", Item::routed("v", vid()));
     assert_eq!(cluster.blame("gw", "e1"), [Line { note: Some("refused: no".into()), ..line }]);
     // The ports of a switch only carry the VLAN.
     let [of_leaf] = &led_in("leaf2").blame("leaf2", "49")[..] else { panic!("one VLAN") };
@@ -255,7 +257,7 @@ fn plan_tells_what_is_led_into_vrfs() {
     let vrfs = BTreeMap::from([("v".to_owned(), Action::Create)]);
     let addresses = vec!["10.1.0.1/24".into()];
     let routed = RoutedForecast { act: Action::Create, vrf: "v".into(), addresses };
-    let (routed, nothing) = (BTreeMap::from([(VID, routed)]), BTreeMap::new());
+    let (routed, nothing) = (BTreeMap::from([(vid(), routed)]), BTreeMap::new());
     let none = BTreeMap::new();
     let expected = [
         ("gw", &vrfs, &routed),
