@@ -150,7 +150,8 @@ impl Reports {
         messages: Option<&Messages>,
     ) -> anyhow::Result<Self> {
         let Some(messages) = messages else { return Ok(Self::unknown()) };
-        let path = observation.path(key);
+        let mut path = observation.path(key);
+        path.extend(observation.ways_into_vrfs(key));
         let switches: BTreeSet<&Name> = path.iter().filter_map(|hop| hop.part.device()).collect();
         let switches: Vec<String> = switches.into_iter().map(ToString::to_string).collect();
         let mut known = BTreeMap::new();
@@ -307,9 +308,11 @@ pub(crate) fn hops(observation: &Observation, reports: &Reports, key: &Key) -> V
     hops.into_values().collect()
 }
 
-/// The VRFs on the path of an object, and the interfaces by which VLANs are led into them.
+/// The VRFs on the path of an object, and the interfaces by which VLANs are led into them. Of an attachment: those by which
+/// its services are.
 pub(crate) fn vrf_hops(observation: &Observation, reports: &Reports, key: &Key) -> Vec<VrfHop> {
-    let path = observation.path(key);
+    let mut path = observation.path(key);
+    path.extend(observation.ways_into_vrfs(key));
     let hops = path.iter().filter_map(|hop| {
         let (device, vrf, vlan) = match hop.part {
             Part::Vrf { device, vrf } => (device, vrf, None),

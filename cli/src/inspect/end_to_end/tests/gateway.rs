@@ -8,6 +8,7 @@ use super::*;
 use crate::inspect::blame::{Line, blame, routed_states};
 use crate::inspect::history::targets;
 use crate::inspect::path::{VrfHop, vrf_hops};
+use crate::sysdump::redact;
 
 /// The VLAN that is led in.
 fn vid() -> VlanId {
@@ -20,6 +21,11 @@ fn routed_key() -> Key {
 
 fn vrf_key() -> Key {
     Key::cluster(Kind::VRF, &"v".into())
+}
+
+/// The attachment of the pods.
+fn attachment_key() -> Key {
+    Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into())
 }
 
 /// Leads the network into the VRF `v` at a device.
@@ -115,8 +121,7 @@ fn path_ends_at_the_interface_of_the_vrf() {
         ("leaf2", "leaf2 IRB", &["switch:spine1 > routed:leaf2:100 confirmed"]),
     ] {
         let cluster = led_in(device);
-        let attachment = Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into());
-        for key in [attachment, routed_key(), Key::cluster(Kind::L2Service, &"net".into())] {
+        for key in [attachment_key(), routed_key(), Key::cluster(Kind::L2Service, &"net".into())] {
             let hop = cluster.last_hop(&key);
             assert_eq!((hop.tier, &*hop.label, &*hop.detail), (Tier::Gateways, "VRF v", detail), "{key}");
             assert_eq!((hop.state, hop.mtu), (State::Confirmed, Some(8000)), "{key}");
@@ -207,7 +212,9 @@ fn status_has_the_vrfs_and_addresses() {
         message: "no".into(),
         ..of_vrf("gw")
     };
-    assert_eq!(hops(routed_key()), [routed]);
+    for key in [routed_key(), attachment_key()] {
+        assert_eq!(hops(key), std::slice::from_ref(&routed));
+    }
     assert_eq!(hops(vrf_key()), [of_vrf("gw"), of_vrf("leaf2")]);
 }
 
@@ -266,4 +273,13 @@ fn plan_tells_what_is_led_into_vrfs() {
         ("spine1", &none, &nothing),
     ];
     assert_eq!(changes.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn dump_keeps_vrfs_whole() {
+    for (_, value) in gateway().into_iter().chain([vrf_attachment("gw")]) {
+        let object: kube::api::DynamicObject = serde_json::from_value(value).expect("an object");
+        let kept = redact::object(&object).expect("an object");
+        assert_eq!(kept.data["spec"], object.data["spec"]);
+    }
 }
