@@ -1,10 +1,14 @@
 //! VRFs of devices, and the interfaces by which VLANs are led into them.
 
+use std::collections::BTreeMap;
+
 use eno_engine::forecast::{Key, Kind, Name};
-use eno_engine::observation;
+use eno_engine::observation::{self, LeadsTo};
 use eno_schemas::{FabricDesired, VlanSet};
 
+use super::switches::Port;
 use super::{Builder, Hop, Part, Tier};
+use crate::inspect::cabling::PortId;
 
 impl<'a> Builder<'a> {
     /// Adds a VRF of a device, with the VLANs that are led into it.
@@ -66,6 +70,23 @@ impl<'a> Builder<'a> {
             _ => None,
         });
         hops.collect()
+    }
+
+    /// Other switches reach a router by a leaf that only its ports to nodes stand for: adds what is at the router to them.
+    pub(super) fn add_routers(
+        &self,
+        ports: &BTreeMap<PortId, Port<'a>>,
+        vrfs: &[(String, String)],
+        ends: &mut BTreeMap<&str, Vec<String>>,
+    ) {
+        for ((device, _), port) in ports {
+            let Some(LeadsTo::Device { device: router, .. }) = port.leads_to else { continue };
+            let is_router = self.desired(router).is_some_and(|desired| !desired.device.role.is_switch());
+            if let Some(own) = ends.get_mut(device.as_str()).filter(|own| is_router && !own.is_empty()) {
+                let at_router = vrfs.iter().filter(|(name, _)| **name == **router);
+                own.extend(at_router.map(|(_, hop)| hop.clone()));
+            }
+        }
     }
 
     fn desired(&self, device: &str) -> Option<&'a FabricDesired> {

@@ -12,7 +12,7 @@ use crate::inspect::cabling::PortId;
 
 /// A port on a path.
 pub(super) struct Port<'a> {
-    leads_to: Option<&'a LeadsTo>,
+    pub(super) leads_to: Option<&'a LeadsTo>,
     vlans: VlanSet,
     state: State,
     message: String,
@@ -87,6 +87,7 @@ impl<'a> Builder<'a> {
             let end = self.end(id, port);
             ends.entry(&id.0).or_default().extend(end);
         }
+        self.add_routers(&ports, &vrfs, &mut ends);
         // What stands for a switch.
         let mut places = ends.clone();
         for device in ends.keys().filter(|device| self.hops.contains_key(&format!("switch:{device}"))) {

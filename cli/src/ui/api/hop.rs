@@ -77,6 +77,15 @@ impl HopDetail {
             self.facts.push(Fact { name, value });
         }
     }
+
+    /// Adds the command that shows the status of an owner, `KIND/NAME` of this kind, if it is another object.
+    fn status_of(&mut self, app: &App, kind: Kind, owner: &str) {
+        let Some((_, name)) = owner.split_once('/') else { return };
+        let command = commands::about(app, "status", &Key::cluster(kind, &name.into()));
+        if !self.commands.contains(&command) {
+            self.commands.push(command);
+        }
+    }
 }
 
 /// What has to be asked of others, besides the state.
@@ -273,7 +282,7 @@ fn vrf_detail(app: &App, state: &state::State, detail: &mut HopDetail, device: &
     detail.fact("Route distinguisher", vrf.route_distinguisher.clone().unwrap_or_default());
     detail.fact("Import targets", vrf.import_targets.join(", "));
     detail.fact("Export targets", vrf.export_targets.join(", "));
-    detail.commands.extend(status_of(app, Kind::VRF, &vrf.owner));
+    detail.status_of(app, Kind::VRF, &vrf.owner);
     detail.configurations.push(Configuration::json("Desired", vrf));
     Question::Nothing
 }
@@ -292,15 +301,9 @@ fn routed_detail(
     detail.fact("Wanted by", &routed.owner);
     let routes = routed.routes.iter().map(|route| format!("{} by {}", route.prefix, route.next_hop));
     detail.fact("Static routes", routes.collect::<Vec<_>>().join(", "));
-    detail.commands.extend(status_of(app, Kind::VRFAttachment, &routed.owner));
+    detail.status_of(app, Kind::VRFAttachment, &routed.owner);
     detail.configurations.push(Configuration::json("Desired", routed));
     edits_question(state, device)
-}
-
-/// The command that shows the status of the owner of a VRF or of a routed interface, which is of this kind.
-fn status_of(app: &App, kind: Kind, owner: &str) -> Option<String> {
-    let (_, name) = owner.split_once('/')?;
-    Some(commands::about(app, "status", &Key::cluster(kind, &name.into())))
 }
 
 fn edits_question(state: &state::State, switch: &str) -> Question {

@@ -148,6 +148,18 @@ fn interface_at_the_leaf_of_the_pods_is_next_to_their_port() {
 }
 
 #[test]
+fn router_at_a_leaf_with_pods_is_reached_from_other_leaves() {
+    let mut objects = [gateway(), vec![vrf_attachment("gw"), attachment("y", "q")]].concat();
+    objects.push(point("q", "b", "ovs", &json!({ "BridgeName": "br" })));
+    let mut cluster = Cluster::new(objects);
+    cluster.confirm();
+    let links = cluster.links(&Key::cluster(Kind::L2Service, &"net".into()));
+    for way in ["port:leaf2:1 > routed:gw:100 confirmed", "switch:spine1 > routed:gw:100 confirmed"] {
+        assert!(links.iter().any(|link| link == way), "{way} in {links:?}");
+    }
+}
+
+#[test]
 fn vrf_is_on_each_of_its_devices() {
     let cluster = led_in("gw");
     let hops = cluster.path(&vrf_key()).hops.into_iter();
@@ -273,6 +285,9 @@ fn plan_tells_what_is_led_into_vrfs() {
         ("spine1", &none, &nothing),
     ];
     assert_eq!(changes.collect::<Vec<_>>(), expected);
+    let gateway = &forecast.switches[0];
+    assert!(gateway.make.is_empty(), "a router has sub-interfaces and no VLANs");
+    assert_eq!(gateway.ports["e1"].add.to_string(), "100");
 }
 
 #[test]

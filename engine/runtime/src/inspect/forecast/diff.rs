@@ -345,7 +345,9 @@ fn switch(
     is: Option<FabricDesired>,
     waits: bool,
 ) -> SwitchForecast {
+    // A router has sub-interfaces and no VLANs.
     let vlans = |fabric: Option<&FabricDesired>| -> VlanSet {
+        let fabric = fabric.filter(|fabric| fabric.device.role.is_switch());
         fabric.into_iter().flat_map(|fabric| fabric.vlans.iter().map(|vlan| vlan.vid)).collect()
     };
     let carried = |fabric: Option<&FabricDesired>| -> BTreeMap<String, VlanSet> {
