@@ -208,6 +208,10 @@ export interface Configuration {
 export interface BlameLine {
   vlan: number;
   wantedBy: string[];
+  /** Only of routers: the VRF that the sub-interface is in. */
+  vrf?: string;
+  /** The addresses of the sub-interface. */
+  addresses?: string[];
   /** Such as untagged, or not there yet. */
   note?: string;
 }
@@ -335,6 +339,9 @@ export interface Plan {
     make?: string;
     delete?: string;
     ports?: Record<string, { add?: string; remove?: string }>;
+    vrfs?: Record<string, Act>;
+    /** By VLAN ID. */
+    routed?: Record<string, { act: Act; vrf: string; addresses: string[] }>;
     waits?: boolean;
   }[];
   networkAttachmentDefinitions: { namespace: string; name: string; act: Act }[];
@@ -344,7 +351,7 @@ export interface Plan {
   previews?: {
     switch: string;
     edits: string[];
-    rejected?: { vlan?: number; port?: string; reason: string }[];
+    rejected?: { vlan?: number; port?: string; vrf?: string; reason: string }[];
     failure?: { reason: string };
     /** Why its driver did not answer. */
     unanswered?: string;

@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, bail, ensure};
 use eno_engine::forecast::{Key, Kind};
-use eno_engine::trace;
+use eno_engine::observation::Observation;
 use eno_schemas::{Applied, Carried};
 use serde::Serialize;
 
-use crate::inspect::blame::{Line, blame};
+use crate::inspect::blame::{Line, blame, routed_states};
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::fabric;
+use crate::inspect::path::{Reports, fabric};
 use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::{NatsClientArgs, left_out};
 
@@ -66,29 +66,42 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
             args.port
         );
     }
-    let carried = match &messages {
-        Some(messages) => {
-            match trace::report(messages, driver, &args.device).await?.and_then(|report| report.applied) {
-                Some(Applied::Fabric { carried, .. }) => {
-                    Some(carried.get(&args.port).cloned().unwrap_or_default())
-                }
-                _ => None,
-            }
+    let mut observation = Observation::new(&world);
+    let reports = Reports::of_switches(&world, &mut observation, &device, messages.as_ref()).await?;
+    let is_router = !fabric.device.role.is_switch();
+    let carried = match reports.get(driver, &args.device).and_then(|report| report.applied.as_ref()) {
+        Some(Applied::Fabric { carried, .. }) if !is_router => {
+            Some(carried.get(&args.port).cloned().unwrap_or_default())
         }
-        None => None,
+        _ => None,
     };
-    let vlans = blame(fabric, &args.port, carried.as_ref());
+    let states = routed_states(&observation, &reports, (&args.device, fabric), &args.port);
+    let vlans = blame(fabric, &args.port, carried.as_ref(), &states);
     let complete = !wanted.incomplete.contains(&args.device);
     let no_owner = if complete { "foreign" } else { "not known" };
     args.output.print(&Blame { vlans, complete, left_out }, |blame| {
-        table(
-            ["VLAN", "WANTED BY", ""],
-            blame.vlans.iter().map(|line| {
-                let by = if line.wanted_by.is_empty() { no_owner.into() } else { line.wanted_by.join(" ") };
-                [line.vlan.to_string(), by, line.note.unwrap_or_default().into()]
-            }),
-        );
+        let by =
+            |line: &Line| if line.wanted_by.is_empty() { no_owner.into() } else { line.wanted_by.join(" ") };
+        let note = |line: &Line| line.note.clone().unwrap_or_default();
+        let vlans = blame.vlans.iter();
+        if is_router {
+            let row = |line: &Line| {
+                let vrf = line.vrf.clone().unwrap_or_default();
+                [line.vlan.to_string(), by(line), vrf, line.addresses.join(" "), note(line)]
+            };
+            table(["VLAN", "WANTED BY", "VRF", "ADDRESSES", ""], vlans.map(row));
+        } else {
+            table(
+                ["VLAN", "WANTED BY", ""],
+                vlans.map(|line| [line.vlan.to_string(), by(line), note(line)]),
+            );
+        }
         match carried {
+            _ if is_router => {
+                crate::outln!(
+                    "It is a port of a router: sub-interfaces of others are named only where they are in the way."
+                );
+            }
             Some(Carried { open: true, .. }) => {
                 crate::outln!("It is a trunk without a list, which carries every VLAN.");
             }

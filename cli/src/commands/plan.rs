@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
-use eno_engine::forecast::{Action, Evaluation, ObjectForecast};
+use eno_engine::forecast::{Action, Evaluation, ObjectForecast, RoutedForecast};
 
 use crate::inspect::output::{Format, name, table};
 use crate::inspect::plan::{Plan, SwitchPreview, indented, plan};
@@ -159,6 +159,20 @@ fn tables(plan: &Plan, nats_known: bool) {
             if !change.remove.is_empty() {
                 row(format!("remove VLAN {}", change.remove), port);
             }
+        }
+        for (vrf, change) in &switch.vrfs {
+            row(format!("{} VRF {vrf}", if *change == Action::Create { "make" } else { act(*change) }), "");
+        }
+        for (vlan, RoutedForecast { act, vrf, addresses }) in &switch.routed {
+            let addresses = addresses.join(" ");
+            row(
+                match act {
+                    Action::Create => format!("lead VLAN {vlan} into VRF {vrf} with {addresses}"),
+                    Action::Delete => format!("take VLAN {vlan} out of VRF {vrf}"),
+                    _ => format!("change how VLAN {vlan} is led into VRF {vrf}: {addresses}"),
+                },
+                "",
+            );
         }
     }
     table(["SWITCH", "PORT", "CHANGE", ""], rows);

@@ -15,7 +15,7 @@ use kube::api::DynamicObject;
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Hop, Reports, hops};
+use crate::inspect::path::{Hop, Reports, VrfHop, hops, vrf_hops};
 use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::inspect::{NatsClientArgs, left_out, parse_object};
@@ -69,6 +69,8 @@ struct Detail {
     conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     switches: Vec<Hop>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    vrfs: Vec<VrfHop>,
 }
 
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
@@ -207,11 +209,13 @@ async fn detail(
     let mut observation = Observation::new(world);
     let reports = Reports::of_switches(world, &mut observation, key, messages).await?;
     let switches = hops(&observation, &reports, key);
+    let vrfs = vrf_hops(&observation, &reports, key);
     Ok(Detail {
         row: row(key, source),
         left_out: left_out.to_vec(),
         conditions: conditions(source),
         switches,
+        vrfs,
     })
 }
 
@@ -256,6 +260,19 @@ fn tables(detail: &Detail, now: Timestamp) {
                 hop.switch.clone(),
                 hop.vlans.to_string(),
                 hop.ports.join(" "),
+                hop.state.as_str().into(),
+                hop.message.clone(),
+            ]
+        }),
+    );
+    table(
+        ["DEVICE", "VRF", "VLAN", "ADDRESSES", "IS", "MESSAGE"],
+        detail.vrfs.iter().map(|hop| {
+            [
+                hop.device.clone(),
+                hop.vrf.clone(),
+                hop.vlan.map(|vlan| vlan.to_string()).unwrap_or_default(),
+                hop.addresses.join(" "),
                 hop.state.as_str().into(),
                 hop.message.clone(),
             ]

@@ -1,9 +1,16 @@
 //! Who wants each VLAN on a port of a switch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{Carried, FabricDesired, VlanId, VlanSet};
+use eno_engine::forecast::{Key, Kind};
+use eno_engine::observation::{Observation, Part};
+use eno_schemas::{Carried, FabricDesired, FabricPort, RoutedInterface, VlanId, VlanSet};
 use serde::Serialize;
+
+use super::path::{Reports, State};
+
+/// The states of the interfaces by which a device leads VLANs into VRFs, with explanations.
+pub(crate) type RoutedStates = BTreeMap<VlanId, (State, String)>;
 
 /// A VLAN on a port.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -13,14 +20,56 @@ pub(crate) struct Line {
     pub vlan: VlanId,
     /// The objects that request it.
     pub wanted_by: Vec<String>,
+    /// The VRF that its sub-interface of a router is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<String>,
+    /// The addresses of the sub-interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// What else is known, such as `untagged`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
 }
 
-/// The VLANs of a port with their owners, in ascending order.
-pub(crate) fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried>) -> Vec<Line> {
-    let wanted = fabric.ports.iter().find(|one| one.name == port).map(|one| &one.vlans);
+/// The sub-interfaces of a router's port, each with its VLAN.
+fn sub_interfaces<'a>(
+    fabric: &'a FabricDesired,
+    port: Option<&'a FabricPort>,
+) -> impl Iterator<Item = (VlanId, &'a RoutedInterface)> {
+    let port = port.filter(|_| !fabric.device.role.is_switch()).into_iter();
+    port.flat_map(|port| port.vlans.iter())
+        .filter_map(|vid| Some((vid, fabric.vlans.get(vid)?.routed.as_deref()?)))
+}
+
+/// The states of the sub-interfaces of a router's port, by the core's verdict on what wants them.
+pub(crate) fn routed_states(
+    observation: &Observation,
+    reports: &Reports,
+    (device, fabric): (&str, &FabricDesired),
+    port: &str,
+) -> RoutedStates {
+    let port = fabric.ports.iter().find(|one| one.name == port);
+    let states = sub_interfaces(fabric, port).filter_map(|(vid, routed)| {
+        let name = routed.owner.strip_prefix("VRFAttachment/")?;
+        let path = observation.path(&Key::cluster(Kind::VRFAttachment, &name.into()));
+        let hop = path.iter().find(
+            |hop| matches!(hop.part, Part::Routed { device: on, vlan, .. } if **on == *device && vlan == vid),
+        )?;
+        Some((vid, reports.on_switch(observation, hop)))
+    });
+    states.collect()
+}
+
+/// The VLANs of a port with their owners, in ascending order. `states`: of the sub-interfaces, if it is a router's.
+pub(crate) fn blame(
+    fabric: &FabricDesired,
+    port: &str,
+    carried: Option<&Carried>,
+    states: &RoutedStates,
+) -> Vec<Line> {
+    let port = fabric.ports.iter().find(|one| one.name == port);
+    let wanted = port.map(|port| &port.vlans);
+    let routed: BTreeMap<VlanId, &RoutedInterface> = sub_interfaces(fabric, port).collect();
     let is_carried =
         |vid: VlanId| carried.is_some_and(|carried| carried.open || carried.tagged.contains(vid));
     let mut vids: BTreeSet<VlanId> = wanted.into_iter().flat_map(VlanSet::iter).collect();
@@ -30,12 +79,19 @@ pub(crate) fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried
     let line = |vid: VlanId| {
         let is_wanted = wanted.is_some_and(|vlans| vlans.contains(vid));
         let owners = fabric.vlans.iter().find(|vlan| is_wanted && vlan.vid == vid);
-        let note = match carried {
-            Some(carried) if carried.untagged == Some(vid) => Some("untagged"),
-            Some(_) if is_wanted && !is_carried(vid) => Some("not there yet"),
+        let note = match (states.get(&vid), carried) {
+            (Some((State::Confirmed | State::Unknown, _)), _) => None,
+            (Some((state, message)), _) => Some(format!("{}: {message}", state.as_str())),
+            (None, Some(carried)) if carried.untagged == Some(vid) => Some("untagged".into()),
+            (None, Some(_)) if is_wanted && !is_carried(vid) => Some("not there yet".into()),
             _ => None,
         };
-        Line { vlan: vid, wanted_by: owners.map(|vlan| vlan.owners.clone()).unwrap_or_default(), note }
+        let mut wanted_by = owners.map(|vlan| vlan.owners.clone()).unwrap_or_default();
+        let routed = routed.get(&vid);
+        wanted_by.extend(routed.map(|routed| routed.owner.clone()));
+        let addresses = routed.into_iter().flat_map(|routed| &routed.addresses);
+        let addresses = addresses.map(ToString::to_string).collect();
+        Line { vlan: vid, wanted_by, vrf: routed.map(|routed| routed.vrf.clone()), addresses, note }
     };
     vids.into_iter().map(line).collect()
 }
@@ -69,13 +125,14 @@ mod tests {
             }],
         };
         let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };
-        let lines: Vec<_> = blame(&fabric, "p", Some(&carried))
+        let lines: Vec<_> = blame(&fabric, "p", Some(&carried), &RoutedStates::new())
             .into_iter()
             .map(|line| (line.vlan.get(), line.wanted_by.len(), line.note))
             .collect();
+        let note = |text: &str| Some(text.to_owned());
         let expected =
-            [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
+            [(1, 0, note("untagged")), (10, 2, None), (11, 1, note("not there yet")), (20, 0, None)];
         assert_eq!(lines, expected);
-        assert_eq!(blame(&fabric, "p", None).len(), 2);
+        assert_eq!(blame(&fabric, "p", None, &RoutedStates::new()).len(), 2);
     }
 }

@@ -117,11 +117,14 @@ pub(crate) async fn of_namespace(
 /// The targets of an object, each with its driver. For a deleted object they are unknown, so all switches are taken.
 pub(crate) fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
     let networks = networks(world, key);
-    let gone = key.kind.leads_over_networks() && world.object(key).is_none();
+    let is_vrf = key.kind == Kind::VRF;
+    let gone = (is_vrf || key.kind.leads_over_networks()) && world.object(key).is_none();
+    let own = key.to_string();
     let mut targets: Vec<(String, String)> = Vec::new();
     for (switch, (driver, fabric)) in &fabric.switches {
         let itself = key.kind == Kind::FabricDevice && *key.name == **switch;
-        if itself || gone || !vlans_and_ports(fabric, &networks).0.is_empty() {
+        let has_vrf = is_vrf && fabric.vrfs.iter().any(|vrf| vrf.owner == own);
+        if itself || gone || has_vrf || !vlans_and_ports(fabric, &networks).0.is_empty() {
             targets.push((driver.clone(), switch.clone()));
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eno_engine::forecast::{ClusterState, Key, Kind, Name};
 use eno_engine::observation::{self, HopState, Observation, Part, Wait};
 use eno_engine::trace::{self, Messages};
-use eno_schemas::{Command, Desired, FabricDesired, FabricVlan, Outcome, Report, VlanSet};
+use eno_schemas::{Command, Desired, FabricDesired, FabricVlan, Outcome, Report, VlanId, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,6 +20,26 @@ pub(crate) struct Hop {
     pub vlans: VlanSet,
     /// The ports that carry them.
     pub ports: Vec<String>,
+    /// Its progress.
+    pub state: State,
+    /// An explanation of the state; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// A VRF of a device on the path, or the interface by which a VLAN is led into it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct VrfHop {
+    /// The FabricDevice.
+    pub device: String,
+    /// The name of the VRF there.
+    pub vrf: String,
+    /// The VLAN that is led in; absent: the VRF itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<VlanId>,
+    /// The addresses of the interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// Its progress.
     pub state: State,
     /// An explanation of the state; may be empty.
@@ -66,6 +86,11 @@ pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
             let services = world.object(key).and_then(|object| object.data.pointer("/spec/L2Services"));
             let names = services.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
             names.map(|name| Key::cluster(Kind::L2Service, &Name::from(name)).to_string()).collect()
+        }
+        Kind::VRFAttachment => {
+            let service = world.object(key).and_then(|object| object.data.pointer("/spec/L2Service"));
+            let name = service.and_then(Value::as_str).map(Name::from);
+            name.map(|name| Key::cluster(Kind::L2Service, &name).to_string()).into_iter().collect()
         }
         _ => BTreeSet::new(),
     }
@@ -125,7 +150,8 @@ impl Reports {
         messages: Option<&Messages>,
     ) -> anyhow::Result<Self> {
         let Some(messages) = messages else { return Ok(Self::unknown()) };
-        let path = observation.path(key);
+        let mut path = observation.path(key);
+        path.extend(observation.ways_into_vrfs(key));
         let switches: BTreeSet<&Name> = path.iter().filter_map(|hop| hop.part.device()).collect();
         let switches: Vec<String> = switches.into_iter().map(ToString::to_string).collect();
         let mut known = BTreeMap::new();
@@ -202,8 +228,8 @@ impl Reports {
         }
     }
 
-    /// The state of a port of a switch.
-    pub(crate) fn port(&self, observation: &Observation, hop: &observation::Hop<'_>) -> (State, String) {
+    /// The state of a hop of a switch.
+    pub(crate) fn on_switch(&self, observation: &Observation, hop: &observation::Hop<'_>) -> (State, String) {
         let device = hop.part.device().map(|name| &**name).unwrap_or_default();
         self.verdict(observation.driver_of(device), device, hop)
     }
@@ -243,6 +269,7 @@ pub(crate) async fn fabric_of(
         match command {
             Some(Command { desired: Desired::Fabric(commanded), .. }) => {
                 *desired = commanded;
+                desired.vrfs.retain(|vrf| readable.contains(&vrf.owner));
                 let with_readable_owners = |vlan: &FabricVlan| FabricVlan {
                     vid: vlan.vid,
                     owners: vlan.owners.iter().filter(|owner| readable.contains(*owner)).cloned().collect(),
@@ -262,7 +289,7 @@ pub(crate) fn hops(observation: &Observation, reports: &Reports, key: &Key) -> V
     let path = observation.path(key);
     for hop in &path {
         let Part::Port { device, port, vlan, .. } = hop.part else { continue };
-        let (state, message) = reports.port(observation, hop);
+        let (state, message) = reports.on_switch(observation, hop);
         let known = hops.entry(device).or_insert_with(|| Hop {
             switch: device.to_string(),
             vlans: VlanSet::EMPTY,
@@ -281,11 +308,31 @@ pub(crate) fn hops(observation: &Observation, reports: &Reports, key: &Key) -> V
     hops.into_values().collect()
 }
 
+/// The VRFs on the path of an object, and the interfaces by which VLANs are led into them. Of an attachment: those by which
+/// its services are.
+pub(crate) fn vrf_hops(observation: &Observation, reports: &Reports, key: &Key) -> Vec<VrfHop> {
+    let mut path = observation.path(key);
+    path.extend(observation.ways_into_vrfs(key));
+    let hops = path.iter().filter_map(|hop| {
+        let (device, vrf, vlan) = match hop.part {
+            Part::Vrf { device, vrf } => (device, vrf, None),
+            Part::Routed { device, vrf, vlan } => (device, vrf, Some(vlan)),
+            _ => return None,
+        };
+        let routed = vlan.and_then(|vlan| observation.routed(device, vlan)).filter(|one| one.vrf == vrf);
+        let addresses = routed.into_iter().flat_map(|one| &one.addresses).map(ToString::to_string);
+        let (state, message) = reports.on_switch(observation, hop);
+        let addresses = addresses.collect();
+        Some(VrfHop { device: device.to_string(), vrf: vrf.to_owned(), vlan, addresses, state, message })
+    });
+    hops.collect()
+}
+
 /// The switches that keep an object from being confirmed.
 pub(crate) fn failing_switches(observation: &Observation, reports: &Reports, key: &Key) -> BTreeSet<String> {
     let path = observation.path(key);
     let failing = path.iter().filter(|hop| {
-        let (state, _) = reports.port(observation, hop);
+        let (state, _) = reports.on_switch(observation, hop);
         !matches!(state, State::Confirmed | State::Unknown)
     });
     failing.filter_map(|hop| hop.part.device()).map(ToString::to_string).collect()

@@ -34,6 +34,10 @@ pub(crate) fn stage(kind: Kind, conditions: &[Condition]) -> (Stage, String) {
     if conditions.iter().any(|one| one.kind == "Degraded" && one.status == "True") {
         return (Stage::Fabric, ready);
     }
+    // Of these nothing but devices can wait or refuse.
+    if matches!(kind, Kind::VRF | Kind::VRFAttachment) && matches!(ready.as_str(), "Waiting" | "Refused") {
+        return (Stage::Fabric, ready);
+    }
     // A part waits without end while the object itself is in error.
     if !matches!(ready.as_str(), "" | "Waiting" | "Refused" | "Terminating") {
         return (Stage::Object, ready);
@@ -117,6 +121,8 @@ mod tests {
                 vec![("Ready", "Waiting"), ("Reachable", "Unreachable")],
                 (Stage::Device, "Unreachable"),
             ),
+            (Kind::VRFAttachment, vec![("Ready", "Refused")], (Stage::Fabric, "Refused")),
+            (Kind::VRF, vec![("Ready", "NameConflict")], (Stage::Object, "NameConflict")),
             (Kind::Route, vec![], (Stage::Object, "")),
         ] {
             let conditions: Vec<_> =

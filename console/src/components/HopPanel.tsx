@@ -34,7 +34,9 @@ export function HopPanel(props: { object: string; id: string; label: string; clo
               ]}
             />
             <Configurations configurations={d.configurations} />
-            {d.hop.vlans && /^(port|switch):/.test(d.hop.id) && <DriverEdits key={props.id} object={props.object} id={props.id} />}
+            {d.hop.vlans && /^(port|switch|routed):/.test(d.hop.id) && (
+              <DriverEdits key={props.id} object={props.object} id={props.id} />
+            )}
             {d.blame && d.blame.length > 0 && <Blame lines={d.blame} />}
             {d.conditions.length > 0 && (
               <section>
@@ -132,6 +134,7 @@ export function Facts({ facts }: { facts: { name: string; value: string }[] }) {
 /** Who wants each VLAN of a port. */
 export function Blame({ lines, title = "Who wants each VLAN" }: { lines: BlameLine[]; title?: string }) {
   const shown = lines.slice(0, 300);
+  const isRouter = lines.some((l) => l.vrf !== undefined);
   return (
     <section>
       <h3>{title}</h3>
@@ -143,6 +146,7 @@ export function Blame({ lines, title = "Who wants each VLAN" }: { lines: BlameLi
                 VLAN
               </th>
               <th scope="col">wanted by</th>
+              {isRouter && <th scope="col">VRF</th>}
               <th scope="col">note</th>
             </tr>
           </thead>
@@ -158,6 +162,12 @@ export function Blame({ lines, title = "Who wants each VLAN" }: { lines: BlameLi
                     </div>
                   ))}
                 </td>
+                {isRouter && (
+                  <td>
+                    <bdi>{l.vrf}</bdi>
+                    {l.addresses?.map((address) => <div key={address}>{address}</div>)}
+                  </td>
+                )}
                 <td>
                   <bdi>{l.note}</bdi>
                 </td>
@@ -215,8 +225,8 @@ const TROUBLE = new Set([
 /** Conditions that report trouble when they are False. Those of others are in neither list. */
 const FINE = new Set([
   "AddressesAssigned", "AddressesSeparate", "AddressesUnique", "CallbackDelivered", "CanRollBack", "EndsJoined",
-  "FabricManaged", "FabricReady", "NADReady", "NextHopAnswers", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready", "Recorded",
-  "TrunkChecked", "UsedByTemplates",
+  "FabricManaged", "FabricReady", "NADReady", "NextHopAnswers", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready",
+  "Recorded", "TrunkChecked", "UsedByTemplates",
 ]);
 
 function toneOfCondition(c: Condition) {

@@ -252,6 +252,16 @@ function Result({ plan }: { plan: Plan }) {
   );
 }
 
+/** A line of the changes of a switch. */
+function Difference({ act, children }: { act: Act; children: ComponentChildren }) {
+  const [, sign, word] = ACTS[act];
+  return (
+    <li class={act === "create" ? "plus" : act === "delete" ? "minus" : undefined}>
+      <span aria-hidden="true">{sign}</span> {word} {children}
+    </li>
+  );
+}
+
 function Switches({ plan }: { plan: Plan }) {
   if (plan.switches.length === 0)
     return (
@@ -297,6 +307,16 @@ function Switches({ plan }: { plan: Plan }) {
                     </li>
                   ),
                 ])}
+              {Object.entries(s.vrfs ?? {}).map(([vrf, act]) => (
+                <Difference key={`vrf ${vrf}`} act={act}>
+                  VRF <bdi>{vrf}</bdi>
+                </Difference>
+              ))}
+              {Object.entries(s.routed ?? {}).map(([vlan, { act, vrf, addresses }]) => (
+                <Difference key={`routed ${vlan}`} act={act}>
+                  VLAN {vlan} in VRF <bdi>{vrf}</bdi>: {addresses.join(", ")}
+                </Difference>
+              ))}
             </ul>
           </div>
         ))}
@@ -334,6 +354,11 @@ function Preview({ preview: p }: { preview: NonNullable<Plan["previews"]>[number
           <Icon tone="bad" />
           <span>
             {r.vlan !== undefined && <strong>VLAN {r.vlan} </strong>}
+            {r.vrf !== undefined && (
+              <>
+                VRF <bdi>{r.vrf}</bdi>{" "}
+              </>
+            )}
             {r.port !== undefined && (
               <strong>
                 at <bdi>{r.port}</bdi>{" "}

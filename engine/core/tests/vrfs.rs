@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_core::{Key, Kind, Object, Tier};
+use eno_core::{HopState, Key, Kind, Object, Tier};
 use eno_schemas::{Applied, FabricVrf, Item, Outcome, Phase, RoutedInterface, VlanSet, VrfRoute};
 
 use crate::edits::{edit_device, edit_routed, edit_service, edit_vrf};
@@ -151,14 +151,12 @@ fn service_is_led_into_a_vrf() {
             let routed = fabric.vlans.iter().filter(|vlan| vlan.routed.is_some()).count();
             assert_eq!(routed, usize::from(other == device), "{other}");
         }
-        let last: Vec<String> = w
-            .engine
-            .path(&keys.routed)
-            .iter()
-            .filter(|hop| hop.part.tier() == Tier::Gateways)
-            .map(|hop| hop.part.to_string())
-            .collect();
-        assert_eq!(last, [format!("FabricDevice {device}: VLAN 100 in VRF v")]);
+        for path in [w.engine.path(&keys.routed), w.engine.ways_into_vrfs(&keys.attachment)] {
+            let last = path.iter().filter(|hop| hop.part.tier() == Tier::Gateways);
+            let last: Vec<String> = last.map(|hop| hop.part.to_string()).collect();
+            assert_eq!(last, [format!("FabricDevice {device}: VLAN 100 in VRF v")]);
+            assert!(path.iter().all(|hop| hop.state == HopState::Confirmed), "{path:?}");
+        }
         w.assert_restart_changes_nothing();
     }
 }

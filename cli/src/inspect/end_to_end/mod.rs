@@ -1,5 +1,6 @@
 //! The path of an object from pods to the gateway, hop by hop. Pure.
 
+mod gateways;
 mod hosts;
 mod pods;
 mod switches;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_engine::follow::ListScope;
 use eno_engine::forecast::{ClusterState, Key, Kind, PodInfo};
 use eno_engine::observation::{self, DesiredState, Observation, Tier};
-use eno_schemas::VlanSet;
+use eno_schemas::{VlanId, VlanSet};
 use serde::Serialize;
 
 use crate::inspect::cabling::PortId;
@@ -68,6 +69,10 @@ pub(crate) enum Part {
     Port(PortId),
     /// A switch.
     Switch(String),
+    /// A VRF: the FabricDevice, and the name there.
+    Vrf(String, String),
+    /// The interface by which a device leads a VLAN into a VRF: the FabricDevice and the VLAN.
+    Routed(String, VlanId),
     /// Something that is at no place, such as a link that is missing.
     Elsewhere,
 }
@@ -111,6 +116,7 @@ pub(crate) struct Inputs<'a> {
 pub(crate) fn hidden_tiers(world: &ClusterState) -> Vec<Tier> {
     let lists = |kind| world.scope_of(kind) != ListScope::Nothing;
     let switches = lists(Kind::FabricDevice);
+    let vrfs = lists(Kind::VRF) && lists(Kind::VRFAttachment);
     let nodes = lists(Kind::ConnectionPoint) && lists(Kind::NodePool);
     let pods = world.scope_of_pods() != ListScope::Nothing;
     let tiers = [
@@ -120,7 +126,7 @@ pub(crate) fn hidden_tiers(world: &ClusterState) -> Vec<Tier> {
         (Tier::Nics, nodes),
         (Tier::Leaves, switches),
         (Tier::Spines, switches),
-        (Tier::Gateways, switches),
+        (Tier::Gateways, switches && vrfs),
     ];
     tiers.into_iter().filter(|(_, lists)| !lists).map(|(tier, _)| tier).collect()
 }
@@ -137,10 +143,11 @@ pub(crate) fn path(inputs: Inputs<'_>, key: &Key) -> Path {
     builder.finish()
 }
 
-/// The attachments of a network.
+/// The attachments of a network, to pods and to VRFs.
 pub(crate) fn attachments_of(world: &ClusterState, network: &Key) -> Vec<Key> {
     let network = network.to_string();
-    let attachments = world.keys().filter(|key| key.kind == Kind::L2ServiceAttachment);
+    let attaches = |kind| matches!(kind, Kind::L2ServiceAttachment | Kind::VRFAttachment);
+    let attachments = world.keys().filter(|key| attaches(key.kind));
     attachments.filter(|key| networks(world, key).contains(&network)).cloned().collect()
 }
 
@@ -168,6 +175,7 @@ impl<'a> Builder<'a> {
         self.hosts(key, &path, &vlans);
         self.interfaces(key, &path, &vlans);
         self.switches(key, &path);
+        self.switches(key, &self.inputs.observation.ways_into_vrfs(key));
         for hop in &path {
             use observation::Part as Core;
             if matches!(hop.part, Core::Link | Core::Sample | Core::Agents | Core::Change(None)) {
@@ -201,7 +209,7 @@ impl<'a> Builder<'a> {
             let key = Key::of_network(network)?;
             let field = if key.kind == Kind::L2Service { "SegmentationID" } else { "Vlan" };
             let id = self.inputs.world.object(&key)?.data.pointer(&format!("/spec/{field}"))?.as_u64()?;
-            eno_schemas::VlanId::new(u16::try_from(id).ok()?).ok()
+            VlanId::new(u16::try_from(id).ok()?).ok()
         });
         ids.collect()
     }

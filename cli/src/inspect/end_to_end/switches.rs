@@ -12,7 +12,7 @@ use crate::inspect::cabling::PortId;
 
 /// A port on a path.
 pub(super) struct Port<'a> {
-    leads_to: Option<&'a LeadsTo>,
+    pub(super) leads_to: Option<&'a LeadsTo>,
     vlans: VlanSet,
     state: State,
     message: String,
@@ -25,8 +25,10 @@ impl<'a> Builder<'a> {
         for hop in path {
             match hop.part {
                 Core::Port { vlan, .. } => self.port(hop, &VlanSet::from_iter([vlan])),
-                Core::Device(name) | Core::Item(name, _) if key.kind == Kind::FabricDevice => {
-                    let (state, message) = self.inputs.reports.port(self.inputs.observation, hop);
+                Core::Vrf { .. } => self.vrf(hop),
+                Core::Routed { .. } => self.routed(hop),
+                Core::Device(name) | Core::Item(name, _) => {
+                    let (state, message) = self.inputs.reports.on_switch(self.inputs.observation, hop);
                     self.switch(name, VlanSet::EMPTY, state, message);
                 }
                 _ => {}
@@ -34,6 +36,7 @@ impl<'a> Builder<'a> {
         }
         if key.kind == Kind::FabricDevice {
             self.all_ports(&key.name);
+            self.all_vrfs(&key.name);
         }
     }
 
@@ -58,7 +61,7 @@ impl<'a> Builder<'a> {
     /// Takes a port that carries these VLANs.
     fn port(&mut self, hop: &observation::Hop<'a>, vlans: &VlanSet) {
         let observation::Part::Port { device, port, leads_to, .. } = hop.part else { return };
-        let (state, message) = self.inputs.reports.port(self.inputs.observation, hop);
+        let (state, message) = self.inputs.reports.on_switch(self.inputs.observation, hop);
         let known = self.ports.entry((device.to_string(), port.to_owned())).or_insert_with(|| Port {
             leads_to,
             vlans: VlanSet::EMPTY,
@@ -71,17 +74,25 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds the ports to nodes and gateways; of a switch without any, the switch itself. Connects them by the links that
-    /// carry VLANs of the path.
+    /// Adds the ports to nodes and gateways; of a switch without any and without a VRF, the switch itself. Connects them by
+    /// the links that carry VLANs of the path.
     pub(super) fn place_ports(&mut self) {
         let ports = std::mem::take(&mut self.ports);
+        let vrfs = self.at_vrfs();
         let mut ends: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (device, hop) in &vrfs {
+            ends.entry(device).or_default().push(hop.clone());
+        }
         for (id, port) in &ports {
             let end = self.end(id, port);
             ends.entry(&id.0).or_default().extend(end);
         }
+        self.add_routers(&ports, &vrfs, &mut ends);
         // What stands for a switch.
         let mut places = ends.clone();
+        for device in ends.keys().filter(|device| self.hops.contains_key(&format!("switch:{device}"))) {
+            places.insert(device, vec![format!("switch:{device}")]);
+        }
         for ((device, _), port) in &ports {
             let is_object = self.hops.contains_key(&format!("switch:{device}"));
             if is_object || ends.get(device.as_str()).is_none_or(Vec::is_empty) {

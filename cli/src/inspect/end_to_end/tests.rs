@@ -1,5 +1,7 @@
 //! Paths of small clusters. The desired state is that of the engine's own core.
 
+mod gateway;
+
 use eno_engine::forecast::Part as Listed;
 use eno_schemas::{Applied, AppliedNetwork, Failure, Generation, Item, Outcome, Rejection, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -11,7 +11,7 @@ use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, VlanId, VlanSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, ApiError, Missing, commands, missing};
-use crate::inspect::blame::{Line, blame};
+use crate::inspect::blame::{Line, blame, routed_states};
 use crate::inspect::cabling::{self, End, PortId};
 use crate::inspect::path::State as Progress;
 use crate::ui::App;
@@ -140,7 +140,7 @@ impl<'a> View<'a> {
             let mut progress: BTreeMap<String, (Progress, String)> = BTreeMap::new();
             for hop in hops {
                 let port = if let Part::Port { port, .. } = hop.part { port } else { ITSELF };
-                let found = state.reports.port(&observation, &hop);
+                let found = state.reports.on_switch(&observation, &hop);
                 let known = progress.entry(port.to_owned()).or_insert_with(|| found.clone());
                 if found.0 < known.0 {
                     *known = found;
@@ -308,12 +308,13 @@ fn port_detail(view: &View<'_>, device: &str, port: &str) -> Option<PortDetail> 
     let (_, switch) = view.switch(device)?;
     let desired = view.desired.get(&(device, port))?.vlans.clone();
     let carried = view.carried(device, port);
+    let states = routed_states(&view.state.observation(), &view.state.reports, (device, switch), port);
     Some(PortDetail {
         device: device.to_owned(),
         port: port.to_owned(),
         desired,
         foreign: view.foreign(device, port),
-        lines: blame(switch, port, carried),
+        lines: blame(switch, port, carried, &states),
         message: view.port_progress(device, port).map(|(_, message)| message.clone()).unwrap_or_default(),
         carried: carried.map(|carried| CarriedView {
             tagged: carried.tagged.clone(),

@@ -3,8 +3,9 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
+use eno_engine::forecast::{Key, Kind};
 use eno_engine::trace::Messages;
-use eno_schemas::{Applied, FabricDesired, FabricPort, Preview, VlanSet};
+use eno_schemas::{Applied, FabricDesired, FabricPort, FabricVlan, Preview, VlanId, VlanSet};
 use kube::Api;
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, ApiError, Missing, commands, key_of, missing, not_found};
 use crate::apply::nad_resource;
-use crate::inspect::blame::{Line, blame};
+use crate::inspect::blame::{Line, blame, routed_states};
 use crate::inspect::end_to_end::{self, Hop, Part};
 use crate::inspect::path::NODE_DRIVER;
 use crate::inspect::plan::{indented, preview};
@@ -74,6 +75,15 @@ impl HopDetail {
         let value = value.into();
         if !value.is_empty() {
             self.facts.push(Fact { name, value });
+        }
+    }
+
+    /// Adds the command that shows the status of an owner, `KIND/NAME` of this kind, if it is another object.
+    fn status_of(&mut self, app: &App, kind: Kind, owner: &str) {
+        let Some((_, name)) = owner.split_once('/') else { return };
+        let command = commands::about(app, "status", &Key::cluster(kind, &name.into()));
+        if !self.commands.contains(&command) {
+            self.commands.push(command);
         }
     }
 }
@@ -185,6 +195,8 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
     let question = match part {
         Part::Port((switch, port)) => port_detail(app, &state, &mut detail, &switch, &port),
         Part::Switch(switch) => switch_detail(app, &state, &mut detail, &switch),
+        Part::Vrf(device, vrf) => vrf_detail(app, &state, &mut detail, &device, &vrf),
+        Part::Routed(device, vlan) => routed_detail(app, &state, &mut detail, &device, vlan),
         Part::Network(node, name) => network_detail(&state, &mut detail, &node, &name),
         Part::Link(node, uid, id) => link_detail(&state, &mut detail, &node, &uid, &id),
         Part::Pod(uid) | Part::Attached(uid, _) => pod_detail(app, &state, &mut detail, &uid),
@@ -204,7 +216,7 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
 
 /// The desired state of one port only, or of the whole switch: what else is desired stays out of it.
 fn desired_json(desired: &FabricDesired, port: Option<&str>, vlans: &VlanSet) -> Value {
-    let of_path = |vlan: &&eno_schemas::FabricVlan| vlans.contains(vlan.vid);
+    let of_path = |vlan: &&FabricVlan| vlans.contains(vlan.vid);
     let own: Vec<_> = desired.vlans.iter().filter(of_path).collect();
     let ports = desired.ports.iter().filter(|one| port.is_none_or(|port| port == one.name));
     let ports = ports.map(|one| FabricPort { vlans: one.vlans.intersection(vlans), ..one.clone() });
@@ -240,7 +252,8 @@ fn port_detail(
         }
         _ => None,
     };
-    detail.blame = Some(blame(desired, port, carried));
+    let states = routed_states(&state.observation(), &state.reports, (switch, desired), port);
+    detail.blame = Some(blame(desired, port, carried, &states));
     edits_question(state, switch)
 }
 
@@ -248,7 +261,7 @@ fn switch_detail(app: &App, state: &state::State, detail: &mut HopDetail, switch
     let Some((driver, desired)) = state.fabric.switches.get(switch) else { return Question::Nothing };
     detail.fact("Switch", switch);
     detail.fact("Driver", driver);
-    let device = eno_engine::forecast::Key::cluster(eno_engine::forecast::Kind::FabricDevice, &switch.into());
+    let device = Key::cluster(Kind::FabricDevice, &switch.into());
     if let Some(object) = state.world.object(&device) {
         detail.conditions = conditions(object);
         let text = |path: &str| object.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -260,6 +273,37 @@ fn switch_detail(app: &App, state: &state::State, detail: &mut HopDetail, switch
     let vlans = detail.hop.vlans.clone();
     detail.configurations.push(Configuration::json("Desired", &desired_json(desired, None, &vlans)));
     edits_question(state, switch)
+}
+
+fn vrf_detail(app: &App, state: &state::State, detail: &mut HopDetail, device: &str, vrf: &str) -> Question {
+    let Some((driver, desired)) = state.fabric.switches.get(device) else { return Question::Nothing };
+    detail.fact("Driver", driver);
+    let Some(vrf) = desired.vrfs.iter().find(|one| one.name == vrf) else { return Question::Nothing };
+    detail.fact("Route distinguisher", vrf.route_distinguisher.clone().unwrap_or_default());
+    detail.fact("Import targets", vrf.import_targets.join(", "));
+    detail.fact("Export targets", vrf.export_targets.join(", "));
+    detail.status_of(app, Kind::VRF, &vrf.owner);
+    detail.configurations.push(Configuration::json("Desired", vrf));
+    Question::Nothing
+}
+
+fn routed_detail(
+    app: &App,
+    state: &state::State,
+    detail: &mut HopDetail,
+    device: &str,
+    vlan: VlanId,
+) -> Question {
+    let Some((driver, desired)) = state.fabric.switches.get(device) else { return Question::Nothing };
+    detail.fact("Driver", driver);
+    let routed = desired.vlans.get(vlan).and_then(|vlan| vlan.routed.as_deref());
+    let Some(routed) = routed else { return Question::Nothing };
+    detail.fact("Wanted by", &routed.owner);
+    let routes = routed.routes.iter().map(|route| format!("{} by {}", route.prefix, route.next_hop));
+    detail.fact("Static routes", routes.collect::<Vec<_>>().join(", "));
+    detail.status_of(app, Kind::VRFAttachment, &routed.owner);
+    detail.configurations.push(Configuration::json("Desired", routed));
+    edits_question(state, device)
 }
 
 fn edits_question(state: &state::State, switch: &str) -> Question {
@@ -329,6 +373,12 @@ fn pod_detail(app: &App, state: &state::State, detail: &mut HopDetail, uid: &str
 /// The desired state without the VLANs of a hop.
 fn without(desired: &FabricDesired, hop: &Hop) -> FabricDesired {
     let mut without = desired.clone();
+    if let (Part::Routed(_, vlan), true) = (&hop.part, desired.device.role.is_switch()) {
+        // The VLAN stays without it.
+        let vlan = desired.vlans.get(*vlan).map(|vlan| FabricVlan { routed: None, ..vlan.clone() });
+        without.vlans.extend(vlan);
+        return without;
+    }
     let is_own = |port: &str| match &hop.part {
         Part::Port((_, own)) => own == port,
         _ => true,

@@ -31,6 +31,14 @@ impl Engine {
         hops
     }
 
+    /// The hops by which the services of an attachment are led into VRFs, from its ends to the devices. Its phase does not
+    /// depend on them, but that of the VRFAttachments does.
+    pub fn ways_into_vrfs(&self, attachment: &Key) -> Vec<Hop<'_>> {
+        let mut hops = Vec::new();
+        self.evaluator().visit_ways_into_vrfs(attachment, &mut |hop| hops.push(hop));
+        hops
+    }
+
     /// The ports of a switch that carry VLANs of ours, each once: with the VLAN whose state is the worst there. `only`:
     /// those that carry this VLAN, with its state.
     pub fn ports(&self, device: &Name, only: Option<VlanId>) -> Vec<Hop<'_>> {

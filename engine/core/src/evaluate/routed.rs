@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::evaluate::{Evaluator, NetworkPath};
+use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::placement::Placement;
 use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
 use crate::status::evaluation::Evaluation;
@@ -54,6 +54,22 @@ impl<'a> Evaluator<'a> {
                 let state = device.routed_hop(*vid, vrf).waiting_for(|| self.wait(&device.driver));
                 let withheld = placement.filter(|one| one.routed.get(name) != one.desired_routed.get(name));
                 visit(Hop { part, state: withheld.and_then(rejected_state).unwrap_or(state) });
+            }
+        }
+    }
+
+    /// Visits what leads the services of an attachment into VRFs: the ports from its ends to the devices, and the
+    /// interfaces there.
+    pub fn visit_ways_into_vrfs(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
+        let Some(spec) = self.store.effective(key, Spec::attachment) else { return };
+        for service in spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)) {
+            for (routed, into) in self.store.vrf_attachments_of(&service) {
+                let point = std::iter::once(&spec.connection_point);
+                let path = self.fabric.path_into_vrf(self.store, into, point);
+                let Some((network, vid, ports)) = path else { continue };
+                let path = NetworkPath { network, vid, ports, gap: None };
+                self.visit_network(routed, &path, PortsVisited::All, visit);
+                self.visit_routed(routed, &[path], visit);
             }
         }
     }

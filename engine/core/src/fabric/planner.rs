@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eno_schemas::{RoutedInterface, VlanId};
 
-use crate::kinds::{BridgeDomainSpec, ServiceSpec, Spec};
+use crate::kinds::{BridgeDomainSpec, ServiceSpec, Spec, VrfAttachmentSpec};
 use crate::store::Store;
 use crate::vlan::{VlanScope, Vlans, vid_of};
 use crate::work::Work;
@@ -245,9 +245,8 @@ impl Fabric {
             }
             Some(Spec::VrfAttachment(spec)) => {
                 let key = Key::cluster(Kind::L2Service, &spec.service);
-                let Some(service) = store.effective(&key, Spec::service) else { return Vec::new() };
-                let ports = self.ports_of(Some(service), self.points_of(&key), spec.devices());
-                vec![(key, service.vid, ports)]
+                let path = self.path_into_vrf(store, spec, self.points_of(&key));
+                path.into_iter().collect()
             }
             Some(_) => {
                 let network =
@@ -257,6 +256,19 @@ impl Fabric {
             }
             None => Vec::new(),
         }
+    }
+
+    /// The network of a VRFAttachment, its VLAN, and the ports between its devices and these connection points.
+    pub fn path_into_vrf<'a>(
+        &self,
+        store: &Store,
+        spec: &'a VrfAttachmentSpec,
+        points: impl Iterator<Item = &'a Name>,
+    ) -> Option<(Key, VlanId, Arc<Ports>)> {
+        let key = Key::cluster(Kind::L2Service, &spec.service);
+        let service = store.effective(&key, Spec::service)?;
+        let ports = self.ports_of(Some(service), points, spec.devices());
+        Some((key, service.vid, ports))
     }
 
     /// Ports without those of routers: these are the VRFAttachment's alone.

@@ -11,7 +11,7 @@ use eno_core::{
 pub use eno_core::{Hop, HopState, Part, PodId, Tier, Wait};
 use eno_schemas::{
     Desired, DriverHello, FabricDesired, Failure, Generation, NadDesired, NodeDesired, Outcome, Report,
-    VlanId,
+    RoutedInterface, VlanId,
 };
 use kube::api::DynamicObject;
 
@@ -83,6 +83,11 @@ impl Observation {
         self.0.engine().path(key)
     }
 
+    /// The hops by which the services of an attachment are led into VRFs.
+    pub fn ways_into_vrfs(&self, attachment: &Key) -> Vec<Hop<'_>> {
+        self.0.engine().ways_into_vrfs(attachment)
+    }
+
     /// The ports of a switch that carry VLANs, or only `vlan`, each with the worst state.
     pub fn ports(&self, device: &str, vlan: Option<VlanId>) -> Vec<Hop<'_>> {
         self.0.engine().ports(&device.into(), vlan)
@@ -91,6 +96,13 @@ impl Observation {
     /// The driver of a switch; empty: there is no such switch.
     pub fn driver_of(&self, device: &str) -> &str {
         self.0.observed().desired.get(&Target::Fabric(device.into())).map_or("", |command| &command.driver)
+    }
+
+    /// The interface by which a device is to lead a VLAN into a VRF.
+    pub fn routed(&self, device: &str, vlan: VlanId) -> Option<&RoutedInterface> {
+        let command = self.0.observed().desired.get(&Target::Fabric(device.into()))?;
+        let Desired::Fabric(fabric) = &*command.desired else { return None };
+        fabric.vlans.get(vlan)?.routed.as_deref()
     }
 
     /// The desired state of all targets.

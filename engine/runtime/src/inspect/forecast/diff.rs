@@ -1,9 +1,10 @@
 //! The difference between two snapshots of the cluster, for people and programs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_core::{Key, Name, Observed, Participant, PodView, Status, Target};
-use eno_schemas::{Desired, FabricDesired, Phase, VlanSet};
+use eno_schemas::{Desired, FabricDesired, FabricVrf, Phase, RoutedInterface, VlanId, VlanSet};
 use serde::Serialize;
 
 use super::ClusterState;
@@ -101,6 +102,12 @@ pub struct SwitchForecast {
     /// Ports that would change, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, PortForecast>,
+    /// VRFs that would be made, changed or left, by their names on the device.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub vrfs: BTreeMap<String, Action>,
+    /// VLANs that would be led into VRFs, otherwise than now, or no more.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub routed: BTreeMap<VlanId, RoutedForecast>,
     /// It is unreachable or refuses every change at present.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
@@ -119,6 +126,18 @@ pub struct PortForecast {
     /// Tagged VLANs to be removed.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub remove: VlanSet,
+}
+
+/// The interface by which a switch leads a VLAN into a VRF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutedForecast {
+    /// Its change.
+    pub act: Action,
+    /// The name of the VRF on the device.
+    pub vrf: String,
+    /// Its addresses with the prefix lengths of their networks.
+    pub addresses: Vec<String>,
 }
 
 /// One NetworkAttachmentDefinition.
@@ -268,18 +287,11 @@ fn add_target(
             forecast.network_attachment_definitions.push(NadForecast { namespace, name, act });
         }
         Target::Node(name) => {
-            let empty = BTreeMap::new();
             let of = |desired: Option<&'_ Desired>| match desired {
                 Some(Desired::Node(node)) => node.networks.clone(),
                 _ => BTreeMap::new(),
             };
-            let (was, is) = (of(was), of(is));
-            let mut networks: BTreeMap<String, Action> = empty;
-            for name in was.keys().chain(is.keys()) {
-                if was.get(name) != is.get(name) {
-                    networks.insert(name.clone(), act(was.contains_key(name), is.contains_key(name)));
-                }
-            }
+            let networks = acts(&of(was), &of(is));
             if !networks.is_empty() {
                 forecast.nodes.push(NodeForecast { name: name.to_string(), networks });
             }
@@ -296,6 +308,36 @@ fn act(was: bool, is: bool) -> Action {
     }
 }
 
+/// The entries that differ.
+fn acts<K: Clone + Ord, V: PartialEq>(was: &BTreeMap<K, V>, is: &BTreeMap<K, V>) -> BTreeMap<K, Action> {
+    let keys = was.keys().chain(is.keys()).filter(|key| was.get(key) != is.get(key));
+    keys.map(|key| (key.clone(), act(was.contains_key(key), is.contains_key(key)))).collect()
+}
+
+/// The changes of what leads VLANs into VRFs.
+fn routed(was: Option<&FabricDesired>, is: Option<&FabricDesired>) -> BTreeMap<VlanId, RoutedForecast> {
+    let of = |fabric: Option<&FabricDesired>| -> BTreeMap<VlanId, Arc<RoutedInterface>> {
+        let vlans = fabric.into_iter().flat_map(|fabric| &fabric.vlans);
+        vlans.filter_map(|vlan| Some((vlan.vid, vlan.routed.clone()?))).collect()
+    };
+    let (was, is) = (of(was), of(is));
+    let changes = acts(&was, &is).into_iter().filter_map(|(vid, act)| {
+        let interface = is.get(&vid).or_else(|| was.get(&vid))?;
+        let addresses = interface.addresses.iter().map(ToString::to_string).collect();
+        Some((vid, RoutedForecast { act, vrf: interface.vrf.clone(), addresses }))
+    });
+    changes.collect()
+}
+
+/// The changes of VRFs.
+fn vrfs(was: Option<&FabricDesired>, is: Option<&FabricDesired>) -> BTreeMap<String, Action> {
+    let of = |fabric: Option<&FabricDesired>| -> BTreeMap<String, FabricVrf> {
+        let vrfs = fabric.into_iter().flat_map(|fabric| &fabric.vrfs);
+        vrfs.map(|vrf| (vrf.name.clone(), vrf.clone())).collect()
+    };
+    acts(&of(was), &of(is))
+}
+
 fn switch(
     name: &Name,
     driver: String,
@@ -303,7 +345,9 @@ fn switch(
     is: Option<FabricDesired>,
     waits: bool,
 ) -> SwitchForecast {
+    // A router has sub-interfaces and no VLANs.
     let vlans = |fabric: Option<&FabricDesired>| -> VlanSet {
+        let fabric = fabric.filter(|fabric| fabric.device.role.is_switch());
         fabric.into_iter().flat_map(|fabric| fabric.vlans.iter().map(|vlan| vlan.vid)).collect()
     };
     let carried = |fabric: Option<&FabricDesired>| -> BTreeMap<String, VlanSet> {
@@ -327,6 +371,8 @@ fn switch(
         make: vlans_are.difference(&vlans_were),
         delete: vlans_were.difference(&vlans_are),
         ports,
+        vrfs: vrfs(was, is.as_ref()),
+        routed: routed(was, is.as_ref()),
         waits,
         desired: is,
     }
