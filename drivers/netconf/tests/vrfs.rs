@@ -338,11 +338,38 @@ async fn foreign_sub_interface_is_refused_and_kept(subject: Subject) {
     assert_eq!(running(&bench), before);
 }
 
+/// What was made in the former role goes.
+async fn role_of_the_device_changes(subject: Subject) {
+    let bench = subject.bench(DeviceRole::Router, true).await;
+    let before = running(&bench);
+    let mut last: Option<Reconciled> = None;
+    for role in [DeviceRole::Router, DeviceRole::Switch, DeviceRole::Router] {
+        let mut made = last;
+        loop {
+            let mut desired = subject.desired(&bench, role, "192.0.2.1/24");
+            if let Some(made) = &made {
+                desired = with_new_port_memory(&desired, made);
+            }
+            let next = made.insert(bench.reconcile(DEVICE, desired).await);
+            if !next.wants_retry() {
+                break;
+            }
+        }
+        assert_made(made.as_ref().expect("a report"));
+        assert_eq!(seen(&bench), Some(subject.view(role, "192.0.2.1/24")));
+        last = made;
+    }
+    let nothing = subject.nothing(&bench, DeviceRole::Router);
+    bench.reconcile(DEVICE, with_new_port_memory(&nothing, &last.expect("a report"))).await;
+    assert_eq!(running(&bench), before);
+}
+
 macro_rules! subjects {
     ($($name:ident = $subject:expr;)*) => {$(
         subjects! { @tests $name, $subject;
             vrf_is_made_changed_repaired_and_removed, change_is_held_and_taken_back,
-            foreign_vrf_is_used_kept_and_adopted, foreign_sub_interface_is_refused_and_kept
+            foreign_vrf_is_used_kept_and_adopted, foreign_sub_interface_is_refused_and_kept,
+            role_of_the_device_changes
         }
     )*};
     (@tests $name:ident, $subject:expr; $($test:ident),*) => {
