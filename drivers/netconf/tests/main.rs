@@ -17,5 +17,6 @@ mod transaction_hold;
 mod transaction_part;
 mod transaction_refused;
 mod transaction_seen;
+mod vrfs;
 
 mod unresponsive_devices;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{PortBefore, VlanId, VlanSet};
+use eno_schemas::{DeviceRole, PortBefore, VlanId, VlanSet};
 
 use super::routing::RoutingChanges;
 
@@ -193,6 +193,15 @@ impl Changes {
     pub fn removals(&self) -> Vec<ChangeUnit> {
         let on_ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.remove));
         self.delete.iter().map(ChangeUnit::Vlan).chain(on_ports).collect()
+    }
+
+    /// Takes away what is there of a former role of the device.
+    pub fn leaves_former_role(&self, role: DeviceRole) -> bool {
+        let mut removed = self.routing.routed.values().flat_map(|change| &change.remove);
+        match role {
+            DeviceRole::Switch => removed.any(|id| id.port.is_some()),
+            DeviceRole::Router => !self.delete.is_empty() || removed.any(|id| id.port.is_none()),
+        }
     }
 
     /// The additions by interface. A port that gets a list again is one unit.

@@ -267,6 +267,7 @@ fn routing(
     for vid in changes.routed.keys().copied().filter(|vid| !known.routed.contains(*vid)) {
         let unit = Some(ChangeUnit::Routed(vid));
         match desired.vlans.get(vid).and_then(|vlan| vlan.routed.as_ref()) {
+            Some(routed) if known.vrfs.contains(&routed.vrf) => {}
             Some(routed) => drift_notes.add(Item::routed(&routed.vrf, vid), unit, || {
                 format!("the interface or a route of VLAN {vid} in VRF {} changed", routed.vrf)
             }),

@@ -459,6 +459,10 @@ impl<S: Session> Transaction<'_, S> {
         }
         let desired = &*with_new_port_memory(self.desired, &planned);
         let mut report = self.report(&now, plan(&now, desired, excluded));
+        if planned.changes.leaves_former_role(desired.device.role) {
+            // A sub-interface that was removed in the same edit is made by the next one.
+            report.rejected.iter_mut().for_each(|rejection| rejection.retryable = true);
+        }
         report.applied = Some(applied(&now, desired));
         drop(now);
         let mut waited = Duration::ZERO;

@@ -177,3 +177,13 @@ async fn refused_interface_is_rejected_alone() {
         assert_eq!(items, [Item::routed("x", vid(5))]);
     }
 }
+
+#[tokio::test]
+async fn refused_vrf_is_no_drift_of_its_vlans() {
+    let device = Device::new(true, "L3VRF");
+    let first = device.run(&two(true), None).await;
+    let items: Vec<Item> = first.rejected.iter().map(|rejection| rejection.item.clone()).collect();
+    assert_eq!(items, [Item::vrf("x")]);
+    let second = device.run(&two(true), Some(&KnownDeviations::of(&items))).await;
+    assert_eq!((second.rejected, second.notes), (first.rejected, first.notes));
+}

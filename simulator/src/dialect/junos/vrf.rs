@@ -23,16 +23,29 @@ pub(super) static INSTANCES_MODULE: Module = module(
 );
 
 static TARGET: StringRule = StringRule {
-    length: (10, 28),
-    matches: |text| text.strip_prefix("target:").is_some_and(is_distinguisher),
-    expected: "a route target such as target:65000:100",
+    length: (10, 29),
+    matches: |text| text.strip_prefix("target:").is_some_and(is_marked),
+    expected: "a route target such as target:65000:100 or target:4200000000L:1",
 };
-/// A number of 32 bits may be marked with `L`.
+/// The model's description has these forms of a distinguisher; the type of both is a string.
 static RD: StringRule = StringRule {
     length: (3, 22),
-    matches: |text| is_distinguisher(&text.replace("L:", ":")),
-    expected: "a route distinguisher such as 65000:100 or 192.0.2.1:100",
+    matches: is_marked,
+    expected: "a route distinguisher such as 65000:100, 4200000000L:1 or 192.0.2.1:100",
 };
+
+/// Whether the text is a distinguisher whose number of 32 bits, and no other, is marked with `L`.
+fn is_marked(text: &str) -> bool {
+    let administrator = text.split(':').next().unwrap_or_default();
+    let number = administrator.strip_suffix('L');
+    let is_long = number.unwrap_or(administrator).parse::<u32>().is_ok_and(|n| n > 0xffff);
+    number.is_some() == is_long && is_distinguisher(&plain(text))
+}
+
+/// The text without that mark.
+fn plain(text: &str) -> String {
+    text.replacen("L:", ":", 1)
+}
 
 /// Content of `family` of a unit.
 pub(super) const INET: &[Definition] = &[
@@ -198,7 +211,7 @@ fn vrf(
     let targets = |direction| {
         let targets = child(instance, INSTANCE, "vrf-target")?;
         let target = text(targets, VRF_TARGET, direction).or_else(|| text(targets, VRF_TARGET, "community"));
-        target.map(|target| target.trim_start_matches("target:").to_owned())
+        target.map(|target| plain(target.trim_start_matches("target:")))
     };
     let export_targets = Vec::from_iter(targets("export"));
     let mut exports = BTreeSet::new();
@@ -213,9 +226,7 @@ fn vrf(
     routes.sort_unstable();
     VrfView {
         description: text(instance, INSTANCE, "description").map(str::to_owned),
-        route_distinguisher: distinguisher
-            .and_then(|rd| text(rd, ROUTE_DISTINGUISHER, "rd-type"))
-            .map(str::to_owned),
+        route_distinguisher: distinguisher.and_then(|rd| text(rd, ROUTE_DISTINGUISHER, "rd-type")).map(plain),
         import_targets: Vec::from_iter(targets("import")),
         export_targets,
         exports,

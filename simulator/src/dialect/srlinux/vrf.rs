@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::{
-    ADMIN_STATE, Encap, INSTANCE, INSTANCE_NAME, INTERFACES, REVISION, SUBINTERFACE, Subinterface,
-    all_subinterfaces, attached_subinterfaces, instances, is_enabled,
+    ADMIN_STATE, Encap, INSTANCE, INTERFACES, REVISION, SUBINTERFACE, Subinterface, all_subinterfaces,
+    attached_subinterfaces, instances, is_enabled,
 };
 use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, module, text};
 use crate::dialect::routing::{
@@ -38,6 +38,16 @@ static ROUTE_TARGET: StringRule = StringRule {
     length: (10, 28),
     matches: |text| text.strip_prefix("target:").is_some_and(is_distinguisher),
     expected: "a route target such as target:65000:100",
+};
+
+/// The type `name` of srl_nokia-common.
+static GROUP_NAME: StringRule = StringRule {
+    length: (1, 255),
+    matches: |text| {
+        !text.starts_with(' ')
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b" !@#$%^&()|+=`~.,/_:;?-".contains(&b))
+    },
+    expected: "a name without control characters and quotes",
 };
 
 /// Content of a subinterface.
@@ -92,7 +102,7 @@ const ROUTE: &[Definition] = &[
     Definition::leaf("admin-state", &STATIC_ROUTES_MODULE, ADMIN_STATE),
     Definition::leaf("metric", &STATIC_ROUTES_MODULE, Type::Uint(0, 4_294_967_295)),
     Definition::leaf("preference", &STATIC_ROUTES_MODULE, Type::Uint(0, 255)),
-    Definition::leaf("next-hop-group", &STATIC_ROUTES_MODULE, Type::Restricted(&INSTANCE_NAME)),
+    Definition::leaf("next-hop-group", &STATIC_ROUTES_MODULE, Type::Restricted(&GROUP_NAME)),
 ];
 
 /// Content of a network instance.
@@ -100,7 +110,7 @@ pub(super) const NEXT_HOP_GROUPS: &[Definition] =
     &[Definition::list("group", &NEXT_HOP_GROUPS_MODULE, 1, GROUP)];
 
 const GROUP: &[Definition] = &[
-    Definition::leaf("name", &NEXT_HOP_GROUPS_MODULE, Type::Restricted(&INSTANCE_NAME)),
+    Definition::leaf("name", &NEXT_HOP_GROUPS_MODULE, Type::Restricted(&GROUP_NAME)),
     Definition::leaf("admin-state", &NEXT_HOP_GROUPS_MODULE, ADMIN_STATE),
     Definition::list("nexthop", &NEXT_HOP_GROUPS_MODULE, 1, NEXT_HOP),
 ];

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use eno_fabric_driver::desired::listed_name;
 use eno_sbi::TooLarge;
-use eno_schemas::{DeviceRole, FabricDesired, FabricVrf, VlanId};
+use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
 use super::Junos;
@@ -33,17 +33,13 @@ impl RoutingDialect for Junos {
     fn filter_routing(&self, desired: &FabricDesired) -> String {
         let root = self.namespace("root");
         let instances = self.namespace("routing-instances");
-        let interfaces = match desired.device.role {
-            DeviceRole::Switch => [IRB].into(),
-            DeviceRole::Router => desired.ports.iter().map(listed_name).collect::<BTreeSet<&str>>(),
-        };
-        let mut names = String::new();
+        // Those of the other role may be left of the time before the role changed.
+        let interfaces: BTreeSet<&str> = desired.ports.iter().map(listed_name).chain([IRB]).collect();
+        let mut names = format!("<interfaces xmlns=\"{}\">", self.namespace("interfaces"));
         for name in interfaces {
             let _ = write!(names, "<interface><name>{}</name></interface>", escape(name));
         }
-        if !names.is_empty() {
-            names = format!("<interfaces xmlns=\"{}\">{names}</interfaces>", self.namespace("interfaces"));
-        }
+        names.push_str("</interfaces>");
         let vlans = self.namespace("vlans");
         format!(
             "<configuration xmlns=\"{root}\"><routing-instances xmlns=\"{instances}\"><instance><name/><instance-type/>\
@@ -394,7 +390,7 @@ pub(super) fn render_interfaces(xml: &mut Text, observed: &ObservedConfig, chang
     for (name, (removed, set)) in by_name {
         let parent = read.and_then(|read| read.parents.get(name)).copied().unwrap_or_default();
         let is_last = set.is_empty() && parent.units == removed.len();
-        if is_last && !parent.has_others {
+        if is_last && !parent.has_others && !changes.ports.contains_key(name) {
             let _ = write!(xml, "<interface{DELETE}><name>{}</name></interface>", escape(name));
             continue;
         }

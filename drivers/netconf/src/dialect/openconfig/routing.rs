@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 
 use eno_fabric_driver::desired::listed_name;
 use eno_sbi::TooLarge;
-use eno_schemas::{DeviceRole, FabricDesired, FabricVrf, VlanId};
+use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
 use super::{IANA_IF_TYPE, INTERFACES, NETWORK_INSTANCE, NETWORK_INSTANCE_TYPES, OpenConfig, VLAN};
 use crate::dialect::locate_error::predicates;
-use crate::dialect::{ParseError, RoutingDialect, select_interfaces};
+use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceValues, ObservedConfig, ObservedInterface, ObservedParent, ObservedRoute,
@@ -42,16 +42,16 @@ impl RoutingDialect for OpenConfig {
              <table-connections/><interfaces/><protocols><protocol><identifier/><name/><static-routes/></protocol>\
              </protocols></network-instance></network-instances>"
         );
-        let interfaces = match desired.device.role {
-            DeviceRole::Switch => format!(
-                "<interfaces xmlns=\"{INTERFACES}\"><interface><name/><config><description/><enabled/></config>\
-                 <routed-vlan xmlns=\"{VLAN}\"/></interface></interfaces>"
-            ),
-            DeviceRole::Router => {
-                let ports: BTreeSet<&str> = desired.ports.iter().map(listed_name).collect();
-                select_interfaces(INTERFACES, &ports, "<subinterfaces/>")
-            }
-        };
+        // Those of the other role may be left of the time before the role changed.
+        let mut interfaces = format!(
+            "<interfaces xmlns=\"{INTERFACES}\"><interface><name/><config><description/><enabled/></config>\
+             <routed-vlan xmlns=\"{VLAN}\"/></interface>"
+        );
+        for port in desired.ports.iter().map(listed_name).collect::<BTreeSet<&str>>() {
+            let _ =
+                write!(interfaces, "<interface><name>{}</name><subinterfaces/></interface>", escape(port));
+        }
+        interfaces.push_str("</interfaces>");
         vrfs + &interfaces
     }
 

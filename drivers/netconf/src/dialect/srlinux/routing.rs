@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use eno_fabric_driver::desired::listed_name;
 use eno_sbi::TooLarge;
-use eno_schemas::{DeviceRole, FabricDesired, FabricVrf, VlanId};
+use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
 use super::{INTERFACES, Member, NETWORK_INSTANCE, SrLinux, VLANS, push_interfaces, scope, vid_of_name};
@@ -43,10 +43,8 @@ impl RoutingDialect for SrLinux {
              <bgp-vpn xmlns=\"{BGP_VPN}\"/></protocols><static-routes xmlns=\"{STATIC_ROUTES}\"/>\
              <next-hop-groups xmlns=\"{NEXT_HOP_GROUPS}\"/></network-instance>"
         );
-        let interfaces = match desired.device.role {
-            DeviceRole::Switch => [IRB].into(),
-            DeviceRole::Router => desired.ports.iter().map(listed_name).collect(),
-        };
+        // Those of the other role may be left of the time before the role changed.
+        let interfaces = desired.ports.iter().map(listed_name).chain([IRB]).collect();
         push_interfaces(&mut filter, &interfaces, "");
         filter
     }
@@ -378,7 +376,7 @@ fn render_interfaces(xml: &mut Text, observed: &ObservedConfig, changes: &Change
         let parent = read.and_then(|read| read.parents.get(name)).copied().unwrap_or_default();
         let is_last = set.is_empty() && parent.units == removed.len();
         let key = escape(name);
-        if is_last && !parent.has_others {
+        if is_last && !parent.has_others && !changes.ports.contains_key(name) {
             let _ = write!(xml, "<interface xmlns=\"{INTERFACES}\"{REMOVE}><name>{key}</name></interface>");
             continue;
         }

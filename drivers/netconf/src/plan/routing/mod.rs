@@ -407,10 +407,7 @@ impl<'a> Planner<'a> {
 
     /// The interface was read and is there no more, so it belongs to nobody.
     fn is_gone(&self, id: &RoutedId) -> bool {
-        let was_read = match (&id.port, self.desired.device.role) {
-            (Some(port), DeviceRole::Router) => self.observed.parents.contains_key(port),
-            (port, role) => port.is_none() && role == DeviceRole::Switch,
-        };
+        let was_read = id.port.as_ref().is_none_or(|port| self.observed.parents.contains_key(port));
         was_read && !self.observed.interfaces.contains_key(id)
     }
 
