@@ -90,7 +90,7 @@ pub struct VrfStaticRoute {
     /// The destination, such as 10.45.0.0/16.
     #[schemars(schema_with = "schema::cidr")]
     pub prefix: String,
-    /// The address of a host in the service's Subnets.
+    /// The address of a host in the network of one of Addresses.
     #[schemars(schema_with = "schema::ip")]
     pub next_hop: String,
     /// Of several routes to a prefix the lowest counts; absent: the device's default.

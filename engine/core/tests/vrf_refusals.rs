@@ -73,7 +73,8 @@ fn each_refusal_names_the_field_and_the_remedy() {
         ),
         (
             |spec| spec.static_routes = route_by("10.45.0.0/16", "10.9.0.7"),
-            "spec.StaticRoutes[0].NextHop: 10.9.0.7 is in no Subnet of L2Service s; give the address of a host in one",
+            "spec.StaticRoutes[0].NextHop: 10.9.0.7 is in the network of no address of Interfaces; give the address of a \
+             host in one, or give the device an address there",
         ),
         (
             |spec| spec.static_routes = route_by("10.45.0.0/16", "10.1.0.255"),

@@ -453,6 +453,8 @@ fn rejected_vrf_does_not_roll_the_vlan_back() {
         }
         w.assert_phase(&[&keys.service, &keys.attachment], Phase::Ready, "");
         assert_eq!(carrying(&w, 100), ports_to(device));
+        // A driver rejects nothing that is not wanted.
+        w.rejections.clear();
         for key in keys.all() {
             w.delete(key);
         }
@@ -460,6 +462,40 @@ fn rejected_vrf_does_not_roll_the_vlan_back() {
         assert!(keys.all().iter().all(|key| !w.objects.contains_key(key)), "{:?}", w.objects.keys());
         w.assert_nothing_is_left();
     }
+}
+
+#[test]
+fn vrf_whose_removal_is_refused_stays_until_it_is_gone() {
+    for device in GATEWAYS {
+        let (mut w, keys) = gateway_world(device);
+        w.delete_and_settle(&keys.routed);
+        w.rejections.insert(switch(device), vec![rejection(Item::vrf("v"), "a rib group refers to it")]);
+        w.delete_and_settle(&keys.vrf);
+        w.assert_message_contains(
+            &keys.vrf,
+            Phase::Terminating,
+            &format!("FabricDevice {device}: the VRF can't be"),
+        );
+        w.assert_message_contains(&keys.vrf, Phase::Terminating, "a rib group refers to it");
+        w.assert_phase(&[&keys.service, &keys.attachment], Phase::Ready, "");
+        w.rejections.clear();
+        w.apply_and_settle(vrf("other", &[device]));
+        assert!(!w.objects.contains_key(&keys.vrf), "{}", w.message(&keys.vrf));
+    }
+}
+
+/// Two VRFs change their names on a device at once: the later one gets the former name of the other.
+#[test]
+fn vrf_that_gave_its_name_away_is_deleted() {
+    let (mut w, keys) = gateway_world("gw");
+    let other = w.apply_and_settle(edit_vrf(&vrf("a", &["gw"]), |spec| spec.device_name = Some("v".into())));
+    w.assert_message_contains(&other, Phase::Error, "is of VRF v");
+    w.delete_and_settle(&keys.routed);
+    w.apply_and_settle(edit_vrf(&w.objects[&keys.vrf], |spec| spec.device_name = Some("blue".into())));
+    w.assert_phase(&[&other, &keys.vrf], Phase::Ready, "");
+    w.apply_and_settle(vrf_attachment("va", "a", "s", "gw", &["10.1.0.1/24"]));
+    w.delete_and_settle(&keys.vrf);
+    assert!(!w.objects.contains_key(&keys.vrf), "{}", w.message(&keys.vrf));
 }
 
 /// A switch refuses the VLAN within the transaction: neither it nor the gateway gets anything.

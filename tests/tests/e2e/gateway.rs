@@ -158,6 +158,9 @@ const OF_OTHERS: &str = "<subinterface><index>VID</index><config><index>VID</ind
     </single-tagged></match></vlan><ipv4 xmlns=\"http://openconfig.net/yang/interfaces/ip\"><addresses><address>\
     <ip>192.0.2.1</ip><config><ip>192.0.2.1</ip><prefix-length>24</prefix-length></config></address></addresses></ipv4>\
     </subinterface>";
+/// Removes the addresses of a sub-interface.
+const WITHOUT_ADDRESSES: &str = "<subinterface><index>VID</index><ipv4 xmlns=\"http://openconfig.net/yang/interfaces/ip\" \
+    nc:operation=\"remove\"/></subinterface>";
 /// Removes a sub-interface.
 const REMOVED: &str = "<subinterface nc:operation=\"remove\"><index>VID</index></subinterface>";
 
@@ -183,7 +186,7 @@ fn drift_on_a_router_is_repaired() {
         .concat();
         system.apply_until_ready::<VRFAttachment>(&objects, "drifted").await;
         until_answering(system, "drifted", 641, &["10.64.1.1/24"]).await;
-        system.edit_by_xml(ROUTER, &subinterface(641, REMOVED)).await;
+        system.edit_by_xml(ROUTER, &subinterface(641, WITHOUT_ADDRESSES)).await;
         until_answering(system, "drifted", 641, &["10.64.1.1/24"]).await;
         system.becomes::<VRFAttachment>("drifted", Phase::Ready).await;
         system.delete(&objects).await;

@@ -290,6 +290,8 @@ impl Engine {
             self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
             if !same {
                 sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
+            }
+            if changed {
                 vrf::revalidate_mtus(&self.store, &key, &mut self.work);
             }
         } else if changed {

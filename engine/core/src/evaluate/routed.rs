@@ -1,6 +1,6 @@
 //! The VRFs on devices, and what leads services into them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -78,7 +78,8 @@ impl<'a> Evaluator<'a> {
     pub(super) fn remains_of_vrf(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let (name, device) = self.fabric.device_with_remains_of(key)?;
         evaluation.awaited = Some(name.clone());
-        Some(match device.failure.as_ref().map(|failure| failure.reason.as_str()).or(device.clash()) {
+        let failure = device.failure.as_ref().map(|failure| failure.reason.as_str());
+        Some(match failure.or(device.clash()).or(device.refused_vrf_removal(&key.name)) {
             Some(why) => format!("FabricDevice {name}: the VRF can't be removed yet: {why}"),
             None => format!("FabricDevice {name}: the removal of the VRF {}", self.wait(&device.driver)),
         })
@@ -86,30 +87,27 @@ impl<'a> Evaluator<'a> {
 
     /// Adds the condition SharedDistinguisher when two devices or VRFs have one route distinguisher.
     pub(super) fn note_shared_distinguisher(&self, key: &Key, spec: &VrfSpec, evaluation: &mut Evaluation) {
-        let own = spec.devices.iter().enumerate();
-        let shared = own.filter_map(|(index, one)| {
+        let mut others: BTreeMap<&str, (&Name, &Name)> = BTreeMap::new();
+        for (other, record) in self.store.of_kind(Kind::VRF).filter(|(other, _)| *other != key) {
+            for one in
+                record.effective.as_deref().and_then(Spec::vrf).into_iter().flat_map(|spec| &spec.devices)
+            {
+                let Some(distinguisher) = &one.route_distinguisher else { continue };
+                let first = others.entry(distinguisher).or_insert((&other.name, &one.name));
+                *first = (*first).min((&other.name, &one.name));
+            }
+        }
+        let shared = spec.devices.iter().enumerate().find_map(|(index, one)| {
             let distinguisher = one.route_distinguisher.as_ref()?;
-            let rest = &spec.devices[..index];
-            let has = |spec: &'a VrfSpec| {
-                let found = spec
-                    .devices
-                    .iter()
-                    .find(|other| other.route_distinguisher.as_ref() == Some(distinguisher));
-                found.map(|other| &other.name)
-            };
-            let twin = rest.iter().find(|other| other.route_distinguisher.as_ref() == Some(distinguisher));
-            let twin = twin.map(|other| format!("on {} and {}", other.name, one.name));
-            let others = self.store.of_kind(Kind::VRF).filter(|(other, _)| *other != key);
-            let mut others: Vec<(&Name, &Name)> = others
-                .filter_map(|(other, record)| Some((&other.name, has(record.effective.as_deref()?.vrf()?)?)))
-                .collect();
-            others.sort();
-            let other = others
-                .first()
-                .map(|(vrf, device)| format!("on {}, and VRF {vrf} has it on {device}", one.name));
-            Some((distinguisher, twin.or(other)?))
+            let mut before = spec.devices[..index].iter();
+            let twin = before.find(|twin| twin.route_distinguisher.as_ref() == Some(distinguisher));
+            let twin = twin.map(|twin| format!("on {} and {}", twin.name, one.name));
+            let other = others.get(distinguisher.as_str());
+            let other =
+                || other.map(|(vrf, device)| format!("on {}, and VRF {vrf} has it on {device}", one.name));
+            Some((distinguisher, twin.or_else(other)?))
         });
-        if let Some((distinguisher, whose)) = shared.into_iter().next() {
+        if let Some((distinguisher, whose)) = shared {
             let message = format!(
                 "{distinguisher} is the RouteDistinguisher {whose}: a route reflector may hide one of two paths; give each \
                  device and VRF one of its own"
@@ -122,6 +120,7 @@ impl<'a> Evaluator<'a> {
     /// the Subnet has, though it has some and no PhysicalNW.
     pub(super) fn note_next_hops(&self, key: &Key, evaluation: &mut Evaluation) {
         let Some(subnet) = self.store.subnet(&key.name) else { return };
+        let mut found = None;
         for user in self.store.referrers(key).filter(|user| user.kind == Kind::L2Service) {
             let Some(service) = self.store.effective(user, Spec::service) else { continue };
             if !service.physical_networks.is_empty() {
@@ -134,24 +133,26 @@ impl<'a> Evaluator<'a> {
             }
             for name in &subnet.routes {
                 let Some(hop) = self.store.route(name).map(|route| route.next_hop) else { continue };
-                let link_local = matches!(hop, IpAddr::V6(hop) if hop.is_unicast_link_local());
-                let (reason, problem) = if link_local {
-                    (
-                        ConditionReason::LinkLocal,
-                        "it is link-local, and which of these a device has is not known",
-                    )
+                let (reason, problem) = if matches!(hop, IpAddr::V6(hop) if hop.is_unicast_link_local()) {
+                    let problem = "it is link-local, and which of these a device has is not known";
+                    (ConditionReason::LinkLocal, problem)
                 } else if addresses.contains(&hop) {
                     continue;
                 } else {
-                    (
-                        ConditionReason::NoInterface,
-                        "no VRFAttachment of the service has it; change NextHop to an address of one, or give it to one",
-                    )
+                    let problem = "no VRFAttachment of the service has it; change NextHop to an address of one, or give it to one";
+                    (ConditionReason::NoInterface, problem)
                 };
                 let message = format!("NextHop {hop} of Route {name} in L2Service {}: {problem}", user.name);
-                evaluation.note(ConditionType::NextHopAnswers, false, reason, message);
-                return;
+                // What is known to be wrong comes before what is not known.
+                if found.as_ref().is_none_or(|(former, _)| {
+                    *former == ConditionReason::LinkLocal && reason == ConditionReason::NoInterface
+                }) {
+                    found = Some((reason, message));
+                }
             }
+        }
+        if let Some((reason, message)) = found {
+            evaluation.note(ConditionType::NextHopAnswers, false, reason, message);
         }
     }
 }

@@ -244,13 +244,17 @@ impl Fabric {
         let Some(device) = self.devices.get_mut(name) else { return };
         self.slow.take();
         let (known, was_plain) = (device.is_known(), device.is_plain());
+        let vrfs = device.vrf_facts();
         let effects = device.report(report);
+        if vrfs != device.vrf_facts() {
+            let owners = vrfs.iter().flat_map(|former| &former.owners);
+            work.evaluate.extend(owners.map(|owner| Key::cluster(Kind::VRF, owner)));
+        }
         let only_confirms = was_plain && device.is_plain() && self.placements.all_settled();
         let first = !known && device.is_known();
         if effects.port_memory_changed {
             work.publish.insert(Target::Fabric(name.clone()));
         }
-        work.evaluate.extend(effects.vrfs.iter().map(|owner| Key::cluster(Kind::VRF, owner)));
         self.adopt_confirmed(name, &effects);
         if effects.found_initial_state {
             self.refresh_withheld(store, work);

@@ -74,16 +74,18 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
                 store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
             work.place.extend(attachments.map(|spec| Key::cluster(Kind::L2Service, &spec.service)));
             // Others may have the same name or distinguisher.
-            let others = || store.of_kind(Kind::VRF).map(|(other, _)| other).filter(|other| *other != key);
-            let in_error = |other: &&Key| store.get(other).is_some_and(|record| record.problem.is_some());
-            work.validate.extend(others().filter(in_error).cloned());
-            work.evaluate.extend(others().cloned());
+            for (other, record) in store.of_kind(Kind::VRF).filter(|(other, _)| *other != key) {
+                work.evaluate.insert(other.clone());
+                if record.problem.is_some() {
+                    work.validate.insert(other.clone());
+                }
+            }
         }
         Kind::VRFAttachment => {
             let Some(record) = store.get(key) else { return };
             for named in &record.indexed_references {
                 match named.kind {
-                    Kind::VRF => store.revalidate_referrers(named, work),
+                    Kind::VRF => revalidate_refused(store, named, work),
                     Kind::L2Service => revalidate_users_of_addresses(store, named, work),
                     _ => {}
                 }
@@ -96,9 +98,18 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
 /// A service is not led into a VRF any more as it was: others may have the addresses and routes.
 pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
     let vrf = Key::cluster(Kind::VRF, &former.vrf);
-    store.revalidate_referrers(&vrf, work);
+    revalidate_refused(store, &vrf, work);
+    // A VRF holds its name on a device while a service is led into it there.
+    let others = store.of_kind(Kind::VRF).filter(|(_, record)| record.problem.is_some());
+    work.validate.extend(others.map(|(other, _)| other.clone()));
     work.place.insert(vrf);
     revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
+}
+
+/// Validates again what is not led into a VRF as wanted. A change of one object never invalidates another that is.
+fn revalidate_refused(store: &Store, vrf: &Key, work: &mut Work) {
+    let refused = |user: &&Key| store.get(user).is_some_and(|record| record.problem.is_some());
+    work.validate.extend(store.referrers(vrf).filter(refused).cloned());
 }
 
 /// A service changed: whether next hops of its Subnets answer may have, too.

@@ -33,7 +33,7 @@ pub fn next_hop_problem(next_hop: IpAddr, network: &IpNet) -> Option<String> {
 /// taken away; an empty list means the whole network. `None`: no address is left.
 pub fn ipam_pools(
     spec: &SubnetSpec,
-    next_hop_problem_accepts_only_hosts_of_the_network: &[IpAddr],
+    next_hops: &[IpAddr],
     leased: impl Fn(&Pool) -> BTreeSet<IpAddr>,
 ) -> Option<Vec<Pool>> {
     let network = &spec.network;
@@ -51,10 +51,7 @@ pub fn ipam_pools(
         .filter(|(first, last)| first <= last)
         .collect();
     let hot = spec.hot_plug_pool.iter().map(|pool| (number(pool.start), number(pool.end)));
-    let hops = next_hop_problem_accepts_only_hosts_of_the_network
-        .iter()
-        .filter(|hop| network.contains(*hop))
-        .map(|hop| (number(*hop), number(*hop)));
+    let hops = next_hops.iter().filter(|hop| network.contains(*hop)).map(|hop| (number(*hop), number(*hop)));
     let mut left = offered.clone();
     for taken in hot.chain(hops) {
         left = left.into_iter().flat_map(|span| without(span, taken)).collect();

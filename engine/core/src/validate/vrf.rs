@@ -100,7 +100,7 @@ impl Validator<'_> {
         }
         self.check_devices(key, spec, vrf, service)?;
         self.check_addresses(spec, service)?;
-        self.check_routes(spec, service)?;
+        Self::check_routes(spec)?;
         self.check_mtu(spec, &service_key)?;
         self.check_overlaps(key, spec, &vrf_key)
     }
@@ -169,7 +169,7 @@ impl Validator<'_> {
                         "{address} has not the prefix length of Subnet {name}; write {ip}/{length}"
                     )));
                 }
-                if let Some(problem) = next_hop_problem(ip, &subnet.network) {
+                if let Some(problem) = host_problem(ip, &subnet.network) {
                     return Err(invalid(format!("{problem}; give an address of a host")));
                 }
                 if let Some(pool) =
@@ -189,18 +189,19 @@ impl Validator<'_> {
         Ok(())
     }
 
-    /// The next hops of static routes are hosts of the service's Subnets, other than the device itself.
-    fn check_routes(&self, spec: &VrfAttachmentSpec, service: &ServiceSpec) -> Result<(), Invalid> {
+    /// The next hops of static routes are hosts in the networks of the interfaces, other than the device itself.
+    fn check_routes(spec: &VrfAttachmentSpec) -> Result<(), Invalid> {
         for (index, route) in spec.static_routes.iter().enumerate() {
             let (field, hop) = (format!("StaticRoutes[{index}].NextHop"), route.next_hop);
-            let Some((_, subnet)) = self.subnets(service).find(|(_, one)| one.network.contains(&hop)) else {
+            let mut networks = spec.addresses().map(IpNet::trunc);
+            let Some(network) = networks.find(|network| network.contains(&hop)) else {
                 let problem = format!(
-                    "{hop} is in no Subnet of L2Service {}; give the address of a host in one",
-                    spec.service
+                    "{hop} is in the network of no address of Interfaces; give the address of a host in one, or give the \
+                     device an address there"
                 );
                 return Err(Invalid::new(field, problem));
             };
-            if let Some(problem) = next_hop_problem(hop, &subnet.network) {
+            if let Some(problem) = host_problem(hop, &network) {
                 return Err(Invalid::new(field, format!("{problem}; give the address of a host")));
             }
             if spec.addresses().any(|address| address.addr() == hop) {
@@ -273,6 +274,13 @@ impl Validator<'_> {
     }
 }
 
+/// Why an address of a network is not that of a host. The network's own address is one of all its routers in IPv6.
+fn host_problem(ip: IpAddr, network: &IpNet) -> Option<String> {
+    let is_anycast = ip.is_ipv6() && ip == network.network() && network.prefix_len() < 127;
+    let anycast = is_anycast.then(|| format!("{ip} is the network address of {network}"));
+    anycast.or_else(|| next_hop_problem(ip, network))
+}
+
 /// True when one of both networks contains the other.
 fn overlap(one: &IpNet, other: &IpNet) -> bool {
     let contains = |one: &IpNet, other: IpAddr| one.trunc().contains(&other);
@@ -295,5 +303,26 @@ pub(crate) fn revalidate_mtus(store: &Store, attachment: &Key, work: &mut Work) 
     for service in record.indexed_references.iter().filter(|named| named.kind == Kind::L2Service) {
         let users = store.referrers(service).filter(|user| user.kind == Kind::VRFAttachment);
         work.validate.extend(users.cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_problem;
+
+    #[test]
+    fn addresses_of_networks_are_not_of_hosts() {
+        for (ip, network, is_host) in [
+            ("10.1.0.1", "10.1.0.0/24", true),
+            ("10.1.0.0", "10.1.0.0/24", false),
+            ("10.1.0.255", "10.1.0.0/24", false),
+            ("10.1.0.0", "10.1.0.0/31", true),
+            ("2001:db8::1", "2001:db8::/64", true),
+            ("2001:db8::", "2001:db8::/64", false),
+            ("2001:db8::", "2001:db8::/127", true),
+        ] {
+            let problem = host_problem(ip.parse().unwrap(), &network.parse().unwrap());
+            assert_eq!(problem.is_none(), is_host, "{ip} {network}: {problem:?}");
+        }
     }
 }

@@ -278,7 +278,9 @@ impl DeviceTarget {
     fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_complete(extent);
         let routed = || self.wanted.values().filter_map(Owners::routed);
-        self.vrfs.confirm(extent, |name| routed().any(|routed| routed.vrf == name));
+        let is_used = |name: &str| routed().any(|routed| routed.vrf == name);
+        let is_refused = |name: &str| self.rejected.iter().any(|one| vrfs::is_of_vrf(one, name));
+        self.vrfs.confirm(extent, |name| is_used(name) || is_refused(name));
         self.changes.confirm(extent, &self.wanted)
     }
 

@@ -18,8 +18,6 @@ use crate::{ConditionType, Key, Name};
 pub struct ReportEffects {
     /// The networks for which something may have changed.
     pub networks: BTreeSet<Key>,
-    /// The objects whose VRFs are on the device, or were.
-    pub vrfs: Vec<Name>,
     /// The networks and VLANs that the report confirms at a new placement.
     pub decided: BTreeSet<(Key, VlanId)>,
     /// The change count at which `decided` were wanted.
@@ -121,8 +119,7 @@ impl DeviceTarget {
 
     /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) -> ReportEffects {
-        let vrfs = self.vrf_owners().cloned().collect();
-        let mut effects = ReportEffects { vrfs, ..ReportEffects::default() };
+        let mut effects = ReportEffects::default();
         let was = self.describes_initial_state(&report);
         self.held = match &report.outcome {
             Outcome::Progress { .. } => return effects,

@@ -1,8 +1,8 @@
 //! The VRFs of a device, and the interfaces by which VLANs are led into them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{FabricVlans, FabricVrf, Rejection, VlanId};
+use eno_schemas::{FabricVlans, FabricVrf, Failure, Rejection, VlanId};
 
 use super::DeviceTarget;
 use crate::Name;
@@ -30,12 +30,25 @@ struct LeavingVrf {
     vrf: FabricVrf,
 }
 
+/// What the states of the VRFs of a device depend on.
+#[derive(PartialEq)]
+pub struct VrfFacts {
+    /// The objects whose VRFs are there, or may still be.
+    pub owners: Vec<Name>,
+    there: Option<BTreeSet<String>>,
+    open: Option<u64>,
+    known: bool,
+    leaves_drift: bool,
+    rejected: Vec<Rejection>,
+    failure: Option<Failure>,
+}
+
 impl Vrfs {
-    /// The device has confirmed a state. `is_used`: a VLAN is to be led into the VRF of this name.
-    pub(super) fn confirm(&mut self, extent: &Extent, is_used: impl Fn(&str) -> bool) {
+    /// The device has confirmed a state. `stays`: the VRF of this name may still be there.
+    pub(super) fn confirm(&mut self, extent: &Extent, stays: impl Fn(&str) -> bool) {
         // A VLAN whose change is left out may still be led into a VRF that leaves.
         if extent.without.is_empty() {
-            self.leaving.retain(|name, leaving| leaving.since > extent.count || is_used(name));
+            self.leaving.retain(|name, leaving| leaving.since > extent.count || stays(name));
         }
         self.open.take_if(|count| *count <= extent.count);
     }
@@ -66,7 +79,10 @@ impl DeviceTarget {
         };
         if let Some(before) = before.filter(|before| now.as_ref() != Some(&before.name)) {
             let former = LeavingVrf { owner: owner.clone(), since: count, vrf: before };
-            leaving.insert(former.vrf.name.clone(), former);
+            // Another object may have been given the name in the meantime.
+            if !wanted.values().any(|vrf| vrf.name == former.vrf.name) {
+                leaving.insert(former.vrf.name.clone(), former);
+            }
         }
         if let Some(now) = now {
             leaving.remove(&now);
@@ -95,6 +111,20 @@ impl DeviceTarget {
         }
     }
 
+    /// What the states of VRFs here depend on; `None`: there are no VRFs.
+    pub fn vrf_facts(&self) -> Option<VrfFacts> {
+        let owners: Vec<Name> = self.vrf_owners().cloned().collect();
+        (!owners.is_empty()).then(|| VrfFacts {
+            owners,
+            there: self.applied.as_ref().map(|observed| observed.vrfs.clone()),
+            open: self.vrfs.open,
+            known: self.known,
+            leaves_drift: self.leaves_drift(),
+            rejected: self.rejected.clone(),
+            failure: self.failure.clone(),
+        })
+    }
+
     /// The objects whose VRFs are here, or may still be.
     pub fn vrf_owners(&self) -> impl Iterator<Item = &Name> {
         self.vrfs.wanted.keys().chain(self.vrfs.leaving.values().map(|leaving| &leaving.owner))
@@ -103,6 +133,12 @@ impl DeviceTarget {
     /// True when the VRF of `owner` is wanted, or withdrawn and may still be there.
     pub fn has_vrf_of(&self, owner: &Name) -> bool {
         self.vrf_owners().any(|known| known == owner)
+    }
+
+    /// Why the device does not remove the VRF of `owner`.
+    pub fn refused_vrf_removal(&self, owner: &Name) -> Option<&str> {
+        let name = &self.vrf_of(owner)?.name;
+        self.rejected.iter().find(|one| is_of_vrf(one, name)).map(|one| one.reason.as_str())
     }
 
     /// The state of the VRF of `owner`.
@@ -132,4 +168,9 @@ impl DeviceTarget {
         HopState::of_report(self.rejected.iter().filter(covers), is_confirmed, self.failure.as_ref())
             .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })
     }
+}
+
+/// True for a rejection of a whole VRF.
+pub(super) fn is_of_vrf(rejection: &Rejection, vrf: &str) -> bool {
+    rejection.item.vrf.as_deref() == Some(vrf) && rejection.item.vlan.is_none()
 }
