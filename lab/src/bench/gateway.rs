@@ -17,7 +17,6 @@ use super::BenchArgs;
 use super::counters::{self, Cpu};
 use super::load::{self, Apis, EVERYWHERE, FIRST_SAMPLE, SERVICES, Tracker, each, name, phases};
 use super::report::percentile;
-use crate::networks;
 use crate::sandbox::Sandbox;
 use crate::switch;
 use eno::apply::apply_all;
