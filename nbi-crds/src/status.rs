@@ -217,8 +217,8 @@ pub struct Status<P = Phase> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<PortBefore, 4096>")]
     pub ports_before: Vec<PortBefore>,
-    /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
-    /// date when something else changes in the status, and when nothing is left.
+    /// How many VLANs, VLANs on ports, VRFs and routed interfaces are not yet on the device as they are wanted, or not
+    /// yet gone. Brought up to date when something else changes in the status, and when nothing is left.
     #[schemars(range(min = 0))]
     pub pending_changes: Option<i64>,
     /// The running pods that were given an interface by a label.

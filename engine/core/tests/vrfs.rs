@@ -275,16 +275,21 @@ fn vrf_that_is_renamed_takes_its_services_along() {
     }
 }
 
-/// A VRF that leaves a device where a service is led into it: the VRFAttachment says so, and what is there stays.
 #[test]
-fn vrf_stays_where_a_service_is_led_into_it() {
+fn vrf_keeps_a_device_where_a_service_is_led_into_it() {
     let (mut w, keys) = gateway_world("gw");
     w.apply_and_settle(vrf("v", &["leaf2"]));
-    let message = "spec.Interfaces[0].Device: FabricDevice gw is not in Devices of VRF v: name one of leaf2, or add it there";
-    w.assert_phase(&[&keys.routed], Phase::Error, message);
+    let message = "spec.Devices: VRFAttachment va leads L2Service s in on FabricDevice gw; keep that device until the \
+                   VRFAttachment is deleted, or names another device";
+    w.assert_message_contains(&keys.vrf, Phase::Error, message);
+    w.assert_message_contains(&keys.routed, Phase::Error, "VRF v is in error");
+    w.assert_phase(&[&keys.service, &keys.attachment], Phase::Ready, "");
     assert_eq!(w.commanded_fabric("gw").vrfs, [local_vrf("v")]);
+    assert_eq!(commanded(&w, "gw"), Some(interface("v", &["10.1.0.1/24"])));
     w.assert_restart_changes_nothing();
+    w.apply_and_settle(vrf("v", &["leaf2", "gw"]));
     w.apply_and_settle(routed_at("leaf2"));
+    w.apply_and_settle(vrf("v", &["leaf2"]));
     w.assert_phase(&keys.all(), Phase::Ready, "");
     assert!(w.commanded_fabric("gw").vrfs.is_empty() && commanded(&w, "gw").is_none());
     assert_eq!(commanded(&w, "leaf2"), Some(interface("v", &["10.1.0.1/24"])));
@@ -493,7 +498,7 @@ fn vrf_that_gave_its_name_away_is_deleted() {
     w.delete_and_settle(&keys.routed);
     w.apply_and_settle(edit_vrf(&w.objects[&keys.vrf], |spec| spec.device_name = Some("blue".into())));
     w.assert_phase(&[&other, &keys.vrf], Phase::Ready, "");
-    w.apply_and_settle(vrf_attachment("va", "a", "s", "gw", &["10.1.0.1/24"]));
+    w.apply_and_settle(vrf_attachment("vb", "a", "s", "gw", &["10.1.0.1/24"]));
     w.delete_and_settle(&keys.vrf);
     assert!(!w.objects.contains_key(&keys.vrf), "{}", w.message(&keys.vrf));
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use eno_nbi_crds::{Callbacks, L2Service, L2ServiceAttachment, Phase, VlanType};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -54,7 +55,7 @@ pub(super) fn base(pools_and_points: &[PoolAndPoint<'_>]) -> Result<Vec<DynamicO
 }
 
 /// The index of the first single change, above all others.
-const FIRST_SAMPLE: usize = 1_000_000;
+pub(super) const FIRST_SAMPLE: usize = 1_000_000;
 /// Maximum number of timed single changes at a time, which the remaining VLAN IDs allow beside those that don't count.
 pub(super) const MAX_SAMPLES: usize = 90;
 
@@ -136,34 +137,53 @@ pub(super) async fn each<F: Future<Output = anyhow::Result<()>>>(
     stream::iter(indices).map(step).buffer_unordered(concurrency).try_collect().await
 }
 
-/// The existing and the ready objects of both kinds, as `s/NAME` and `a/NAME`.
+/// The existing and the ready objects, such as `s/NAME` of an L2Service and `a/NAME` of an L2ServiceAttachment.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) present: HashSet<String>,
     pub(super) ready: HashSet<String>,
 }
 
-/// Watches the objects of both kinds.
+/// The objects of a kind as they change: the name of each, and whether it is ready. `None` for it: it is gone. `None` of
+/// a stream says nothing.
+pub(super) type Phases = BoxStream<'static, Option<(String, Option<bool>)>>;
+
+/// Watches the phases of a kind. The names begin with the letter `kind` and a slash.
+pub(super) fn phases<K>(kind: char, api: Api<K>, phase: fn(&K) -> Option<Phase>) -> Phases
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    events.map(move |event| reduce(kind, event.ok()?, phase)).boxed()
+}
+
+/// The phases of L2Services and L2ServiceAttachments.
+pub(super) fn phases_of_pairs(apis: &Apis) -> Vec<Phases> {
+    let services = phases('s', apis.services.clone(), |service| service.status.as_ref()?.phase);
+    let attachments = phases('a', apis.attachments.clone(), |attachment| attachment.status.as_ref()?.phase);
+    vec![services, attachments]
+}
+
+/// Watches the objects of some kinds.
 pub(super) struct Tracker {
     seen: watch::Receiver<Seen>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Tracker {
+    /// Watches L2Services and L2ServiceAttachments.
     pub(super) fn start(apis: &Apis) -> Self {
-        let config = watcher::Config::default;
-        let services = watcher(apis.services.clone(), config()).default_backoff().map_ok(|event| {
-            reduce('s', event, |service| service.status.as_ref().and_then(|status| status.phase))
-        });
-        let attachments = watcher(apis.attachments.clone(), config()).default_backoff().map_ok(|event| {
-            reduce('a', event, |attachment| attachment.status.as_ref().and_then(|status| status.phase))
-        });
+        Self::of(phases_of_pairs(apis))
+    }
+
+    /// Watches what these streams have.
+    pub(super) fn of(kinds: Vec<Phases>) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
         let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(stream::select(services, attachments));
+            let mut events = stream::select_all(kinds);
             while let Some(event) = events.next().await {
                 // On an error, the watcher restarts by itself.
-                let Ok(Some((name, phase))) = event else { continue };
+                let Some((name, phase)) = event else { continue };
                 sender.send_modify(|seen| match phase {
                     None => {
                         seen.present.remove(&name);

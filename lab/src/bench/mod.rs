@@ -3,6 +3,7 @@
 mod bare;
 mod changes;
 mod counters;
+mod gateway;
 mod load;
 mod pod_latency;
 mod racks;
@@ -24,6 +25,7 @@ use crate::sandbox::{Sandbox, SandboxOptions};
 use crate::switch;
 use counters::{Cpu, Writes};
 use eno::apply::apply_all;
+use gateway::Gateway;
 use load::{Apis, EVERYWHERE, MAX_SAMPLES, SERVICES, Tracker, each};
 use pod_latency::Answers;
 use racks::Racks;
@@ -67,8 +69,14 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 20)]
     answers: usize,
     /// Time these first answers and nothing else.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only_gateway")]
     only_answers: bool,
+    /// How many networks a gateway router leads into VRFs, to compare them with as many on a PhysicalNetwork.
+    #[arg(long, default_value_t = 500, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(..=SERVICES as u64))]
+    gateway: usize,
+    /// Compare these and nothing else.
+    #[arg(long)]
+    only_gateway: bool,
     /// Write the figures to this file as JSON too.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -88,7 +96,12 @@ pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()>
             eno::outln!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
             Ok(())
         }
-        figures = measure(&args), if !args.only_answers => {
+        gateway = measure_gateway(&args), if args.only_gateway => {
+            let gateway = gateway?;
+            eno::outln!("{}", serde_json::to_string_pretty(&gateway).context("writing the figures as JSON")?);
+            Ok(())
+        }
+        figures = measure(&args), if !args.only_answers && !args.only_gateway => {
             let figures = figures?;
             eno::outln!("{}", figures.table());
             let json = serde_json::to_string_pretty(&figures).context("writing the figures as JSON")?;
@@ -139,8 +152,19 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         figures.cpu.bare_creating = bare.creating_cpu;
         figures.cpu.bare_deleting = bare.deleting_cpu;
     }
+    figures.gateway = measure_gateway(args).await?;
     figures.answers = measure_answers(args).await?;
     Ok(figures)
+}
+
+/// Networks in VRFs of a router against the same on a PhysicalNetwork; `None` if there are to be none.
+async fn measure_gateway(args: &BenchArgs) -> anyhow::Result<Option<Gateway>> {
+    if args.gateway == 0 {
+        return Ok(None);
+    }
+    eprintln!("{} networks on a PhysicalNetwork, and as many in VRFs", args.gateway);
+    let dir = tempfile::Builder::new().prefix("eno-bench-").tempdir().context("making a directory")?;
+    gateway::measure(args, dir.path(), args.gateway).await.map(Some)
 }
 
 /// The first replies of pods on two real nodes; `None` where nodes can't run.
@@ -259,6 +283,7 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
         peak_memory_mib: peak_memory,
         memory_limits_mib: counters::memory_limits_mib()?,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
+        gateway: None,
         answers: None,
     })
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::Changes;
 use super::counters::{Cpu, NATS_SERVER};
+use super::gateway::Gateway;
 use super::pod_latency::Answers;
 use super::restart::Restart;
 
@@ -68,6 +69,9 @@ pub(super) struct Figures {
     pub(super) delete_to_nothing: f64,
     /// All writes to the API server in that time.
     pub(super) deleting_writes: BTreeMap<String, u64>,
+    /// Networks in VRFs of a router against the same on a PhysicalNetwork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gateway: Option<Gateway>,
     /// On real nodes, from a running pod's label to its first answer over the fabric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) answers: Option<Answers>,
@@ -281,6 +285,7 @@ impl Figures {
             rows.push(Row::plain("a bare client's same deletes", format!("{bare:.2} s")));
             rows.push(against_bare_client("ratio of deleting", ratio, (1.5, "at most 1.5 from 1,000 on")));
         }
+        rows.extend(self.gateway.iter().flat_map(rows_of_gateway));
         if let Some(Answers { tries, minimum, median, maximum }) = self.answers {
             rows.push(Row::at_most(
                 "label of a pod to its first answer",
@@ -371,6 +376,40 @@ impl Figures {
     }
 }
 
+/// Networks in VRFs against the same on a PhysicalNetwork.
+fn rows_of_gateway(gateway: &Gateway) -> [Row; 4] {
+    let Gateway { networks, vrfs, in_vrfs, on_physical_network: others } = gateway;
+    let [ready, ready_of_others] = [in_vrfs, others].map(|side| side.create_to_ready);
+    let [one, one_of_others] = [in_vrfs, others].map(|side| side.one_change_ms);
+    let (ratio, ratio_of_one) = (ready / ready_of_others, one / one_of_others);
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let transactions = in_vrfs.transactions as f64;
+    [
+        Row::plain("networks, VRFs of a router", format!("{networks}, {vrfs}")),
+        Row::at_most(
+            "create to ready in VRFs, against a PhysicalNetwork",
+            format!("{ratio:.2}: {ready:.2} s against {ready_of_others:.2} s"),
+            ratio,
+            1.5,
+            "at most 1.5",
+        ),
+        Row::at_most(
+            "one more network in a VRF, the same",
+            format!("{ratio_of_one:.2}: {one:.0} ms against {one_of_others:.0} ms"),
+            ratio_of_one,
+            1.2,
+            "at most 1.2",
+        ),
+        Row::at_most(
+            "transactions of the router",
+            in_vrfs.transactions.to_string(),
+            transactions,
+            20.0,
+            "at most 20 at 500",
+        ),
+    ]
+}
+
 /// The sample at a percentile; sorts the samples.
 pub(super) fn percentile(samples: &mut [f64], percent: usize) -> f64 {
     samples.sort_by(f64::total_cmp);
@@ -408,6 +447,7 @@ mod tests {
             memory_limits_mib: [("engine".to_owned(), 512), (NATS_SERVER.to_owned(), 512)].into(),
             delete_to_nothing: 80.0,
             deleting_writes: BTreeMap::new(),
+            gateway: None,
             answers: None,
         }
     }

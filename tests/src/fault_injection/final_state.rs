@@ -41,7 +41,8 @@ pub(super) async fn found(system: &System, run: &str) -> FinalState {
         let ports: BTreeMap<_, _> =
             view.ports.iter().map(|(name, port)| (name, serde_json::to_value(port).expect("JSON"))).collect();
         let vlans: BTreeMap<_, _> = view.vlans.iter().map(|(id, vlan)| (id.to_string(), vlan)).collect();
-        found.insert(format!("switch {}", switch.name), json!({"vlans": vlans, "ports": ports}));
+        let state = json!({"vlans": vlans, "ports": ports, "vrfs": view.vrfs});
+        found.insert(format!("switch {}", switch.name), state);
     }
     let text = serde_json::to_string(&found).expect("JSON").replace(run, RUN);
     serde_json::from_str(&text).expect("JSON")

@@ -7,17 +7,27 @@ use serde_json::{Value, json};
 pub(super) const NAMESPACE: &str = "crash";
 /// The switch whose FabricDevice exists only during a run.
 pub(super) const SPARE: &str = "spare";
+/// The router with the scenario's VRF.
+const ROUTER: &str = "gw1";
 /// The kinds of the scenario's objects.
-pub(super) const KINDS: [&str; 6] =
-    ["FabricDevice", "NodePool", "ConnectionPoint", "Subnet", "L2Service", "L2ServiceAttachment"];
+pub(super) const KINDS: [&str; 8] = [
+    "FabricDevice",
+    "NodePool",
+    "ConnectionPoint",
+    "Subnet",
+    "L2Service",
+    "L2ServiceAttachment",
+    "VRF",
+    "VRFAttachment",
+];
 
 /// A stage of the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// All objects are created at once.
     Create,
-    /// A service gets another ID, an attachment another service, a Subnet another address, the pool a node, and the
-    /// device a port. At most one input of each object changes, since two changes may be seen together or one after the
+    /// A service gets another ID, an attachment another service, a Subnet another address, the pool a node, the device
+    /// a port, and the VRFAttachment another address. At most one input of each object changes, since two changes may be seen together or one after the
     /// other.
     Change,
     /// All objects are deleted at once.
@@ -29,10 +39,10 @@ impl Stage {
     pub const ALL: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
 }
 
-/// `leaf1` and `leaf2` with a link, `node1` and `node2` on them, and `dc-gw` behind `leaf2`; `spare` by itself with
-/// `node3` and `spare-gw`.
+/// `leaf1` and `leaf2` with a link, `node1` and `node2` on them, and `dc-gw` and the router `gw1` behind `leaf2`;
+/// `spare` by itself with `node3` and `spare-gw`.
 pub fn topology() -> Topology {
-    let ports = || (1..=3).map(|n| format!("Ethernet{n}")).collect();
+    let ports = || (1..=4).map(|n| format!("Ethernet{n}")).collect();
     let end = |switch: &str| LinkEnd { switch: switch.to_owned(), port: "Ethernet3".to_owned() };
     let node = |name: &str, switch: &str| Node {
         name: name.to_owned(),
@@ -47,12 +57,14 @@ pub fn topology() -> Topology {
         switch: switch.to_owned(),
         port: "Ethernet2".to_owned(),
     };
-    Topology {
+    let mut topology = Topology {
         switches: ["leaf1", "leaf2", SPARE].map(|name| SwitchSpec::new(name.to_owned(), ports())).into(),
         links: vec![Link { a: end("leaf1"), b: end("leaf2") }],
         nodes: vec![node("node1", "leaf1"), node("node2", "leaf2"), node("node3", SPARE)],
         physical_networks: vec![network("dc-gw", "leaf2"), network("spare-gw", SPARE)],
-    }
+    };
+    topology.add_router(ROUTER, "openconfig", &["leaf2"]);
+    topology
 }
 
 /// The VLAN ID of the service whose ID changes.
@@ -114,6 +126,28 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
             &format!("SegmentationID: 102, PhysicalNW: [spare-gw], Subnets: [{run}-net]"),
         ),
         cluster("L2Service", format!("{run}-d"), "SegmentationID: 103"),
+        cluster("Subnet", format!("{run}-lan"), "Type: v4, Ipam: whereabouts, Mask: 24, Address: 10.50.1.0"),
+        cluster(
+            "L2Service",
+            format!("{run}-e"),
+            &format!("SegmentationID: 104, PhysicalNW: [dc-gw], Subnets: [{run}-lan]"),
+        ),
+        cluster(
+            "VRF",
+            format!("{run}-vrf"),
+            &format!(
+                "Devices: [{{Name: {ROUTER}, RouteDistinguisher: '65000:1'}}], ImportTargets: ['65000:1'], \
+                 ExportTargets: ['65000:1']"
+            ),
+        ),
+        cluster(
+            "VRFAttachment",
+            format!("{run}-routed"),
+            &format!(
+                "VRF: {run}-vrf, L2Service: {run}-e, Interfaces: [{{Device: {ROUTER}, Addresses: [{}]}}]",
+                pick("10.50.1.1/24", "10.50.1.2/24")
+            ),
+        ),
         attachment(
             "x",
             &format!("ConnectionPoint: {run}-point, VlanType: access, L2Services: [{run}-a]"),
@@ -139,6 +173,7 @@ pub(super) fn expected_statuses(stage: Stage) -> Vec<(&'static str, Value)> {
             ("L2Service RUN-b", service(101, point())),
             ("L2Service RUN-c", service(102, Value::Null)),
             ("L2Service RUN-d", service(103, if stage == Stage::Create { Value::Null } else { point() })),
+            ("L2Service RUN-e", service(104, Value::Null)),
         ],
         Stage::Delete => Vec::new(),
     }
@@ -155,6 +190,10 @@ pub(super) fn objects(run: &str) -> Vec<String> {
         ("L2Service", "b"),
         ("L2Service", "c"),
         ("L2Service", "d"),
+        ("Subnet", "lan"),
+        ("L2Service", "e"),
+        ("VRF", "vrf"),
+        ("VRFAttachment", "routed"),
     ];
     let cluster = cluster.map(|(kind, name)| format!("{kind} {run}-{name}"));
     let attachments = ["x", "y"].map(|name| format!("L2ServiceAttachment {NAMESPACE}/{run}-{name}"));

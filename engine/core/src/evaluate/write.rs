@@ -47,7 +47,7 @@ struct DeviceFacts {
     last_transaction: Option<LastTransaction>,
     /// What drivers reported of its ports.
     port_memory: PortMemory,
-    /// The number of VLANs by which it differs from its desired state.
+    /// The number of VLANs, VRFs and routed interfaces by which it differs from its desired state.
     pending_changes: u32,
 }
 

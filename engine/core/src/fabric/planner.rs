@@ -125,7 +125,9 @@ impl Fabric {
         };
         let attachments = store.referrers(key).filter_map(|user| {
             let spec = store.effective(user, Spec::vrf_attachment)?;
-            let vrf = store.effective(&Key::cluster(Kind::VRF, &spec.vrf), Spec::vrf)?;
+            // Without our finalizer it may go at any moment, and its devices don't have it yet.
+            let record = store.get(&Key::cluster(Kind::VRF, &spec.vrf)).filter(|record| record.finalized)?;
+            let vrf = record.effective.as_deref()?.vrf()?;
             (spec.service == key.name).then_some((user, spec, vrf))
         });
         let mut routed = Routed::new();

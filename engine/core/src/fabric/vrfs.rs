@@ -13,16 +13,12 @@ use super::Fabric;
 use super::device::DeviceTarget;
 
 impl Fabric {
-    /// Puts a VRF on its devices and takes it off all others, but for those where a service is still led into it.
+    /// Puts a VRF on its devices, and takes it off all others.
     pub(super) fn place_vrf(&mut self, store: &Store, key: &Key, work: &mut Work) {
         let record = store.get(key).filter(|record| record.finalized);
         let spec = record.and_then(|record| record.effective.as_deref()?.vrf());
-        let users = store.referrers(key).filter_map(|user| store.effective(user, Spec::vrf_attachment));
-        let used: BTreeSet<&Name> =
-            users.filter(|user| user.vrf == key.name).flat_map(VrfAttachmentSpec::devices).collect();
         for (name, device) in &mut self.devices {
-            let kept = device.vrf_of(&key.name).filter(|_| used.contains(name));
-            let vrf = spec.and_then(|spec| vrf_on(spec, key, name, kept));
+            let vrf = spec.and_then(|spec| vrf_on(spec, key, name));
             if device.want_vrf(&key.name, vrf, self.change_count) {
                 work.publish.insert(Target::Fabric(name.clone()));
                 work.evaluate.insert(key.clone());
@@ -52,14 +48,13 @@ impl Fabric {
     }
 }
 
-/// A VRF on a device. `kept`: what is there, if it stays though the spec does not name the device any more.
-fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name, kept: Option<&FabricVrf>) -> Option<FabricVrf> {
-    let own = spec.devices.iter().find(|one| one.name == *device);
-    let own = own.map(|own| &own.route_distinguisher).or(kept.map(|kept| &kept.route_distinguisher))?;
+/// A VRF on a device; `None`: it is not to be there.
+fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name) -> Option<FabricVrf> {
+    let own = spec.devices.iter().find(|one| one.name == *device)?;
     Some(FabricVrf {
         name: spec.device_name(&key.name).to_owned(),
         owner: key.to_string(),
-        route_distinguisher: own.clone(),
+        route_distinguisher: own.route_distinguisher.clone(),
         import_targets: spec.import_targets.clone(),
         export_targets: spec.export_targets.clone(),
     })
@@ -95,14 +90,12 @@ pub(crate) fn follow_change(store: &Store, key: &Key, work: &mut Work) {
     }
 }
 
-/// A service is not led into a VRF any more as it was: others may have the addresses and routes.
+/// A service is not led into a VRF any more as it was: others may have the addresses and routes, and the VRF may leave
+/// the device.
 pub(crate) fn follow_leaving(store: &Store, former: &VrfAttachmentSpec, work: &mut Work) {
     let vrf = Key::cluster(Kind::VRF, &former.vrf);
     revalidate_refused(store, &vrf, work);
-    // A VRF holds its name on a device while a service is led into it there.
-    let others = store.of_kind(Kind::VRF).filter(|(_, record)| record.problem.is_some());
-    work.validate.extend(others.map(|(other, _)| other.clone()));
-    work.place.insert(vrf);
+    work.validate.insert(vrf);
     revalidate_users_of_addresses(store, &Key::cluster(Kind::L2Service, &former.service), work);
 }
 

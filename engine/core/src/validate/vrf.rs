@@ -26,40 +26,40 @@ impl Validator<'_> {
                 return Err(Invalid::new(format!("Devices[{index}].Name"), problem));
             }
         }
-        let named = spec.devices.iter().map(|one| &one.name);
-        for device in named.chain(self.devices_led_into(key)) {
-            let name = spec.device_name(&key.name);
-            let is_realised = self.store.effective(key, Spec::vrf) == Some(spec);
-            let others = self.store.of_kind(Kind::VRF);
-            let others = others.filter(|(other, _)| self.comes_before(other, key, is_realised));
-            let mut holders: Vec<&Name> = others
-                .filter(|(other, record)| {
-                    let spec = record.effective.as_deref().and_then(Spec::vrf);
-                    spec.is_some_and(|spec| {
-                        spec.device_name(&other.name) == name
-                            && (spec.devices.iter().any(|other| other.name == *device)
-                                || self.devices_led_into(other).any(|other| other == device))
-                    })
-                })
-                .map(|(other, _)| &other.name)
-                .collect();
-            holders.sort();
-            if let Some(holder) = holders.first() {
+        let users = self
+            .store
+            .referrers(key)
+            .filter_map(|user| Some((user, self.store.effective(user, Spec::vrf_attachment)?)));
+        for (user, used) in users.filter(|(_, used)| used.vrf == key.name) {
+            if let Some(device) = used.devices().find(|one| spec.devices.iter().all(|own| own.name != **one))
+            {
                 let problem = format!(
-                    "{name} on FabricDevice {device} is of VRF {holder}; set another DeviceName or delete that one"
+                    "VRFAttachment {} leads L2Service {} in on FabricDevice {device}; keep that device until the VRFAttachment \
+                     is deleted, or names another device",
+                    user.name, used.service
                 );
-                return Err(Invalid::new("DeviceName", problem).because(Cause::NameConflict));
+                return Err(Invalid::new("Devices", problem));
             }
         }
+        let name = spec.device_name(&key.name);
+        let is_realised = self.store.effective(key, Spec::vrf) == Some(spec);
+        let others = self.store.of_kind(Kind::VRF);
+        let others = others.filter(|(other, _)| self.comes_before(other, key, is_realised));
+        let holder = others
+            .filter_map(|(other, record)| {
+                let theirs = record.effective.as_deref().and_then(Spec::vrf)?;
+                let mut shared =
+                    theirs.devices.iter().filter(|one| spec.devices.iter().any(|own| own.name == one.name));
+                (theirs.device_name(&other.name) == name).then_some((&other.name, &shared.next()?.name))
+            })
+            .min();
+        if let Some((holder, device)) = holder {
+            let problem = format!(
+                "{name} on FabricDevice {device} is of VRF {holder}; set another DeviceName or delete that one"
+            );
+            return Err(Invalid::new("DeviceName", problem).because(Cause::NameConflict));
+        }
         Ok(())
-    }
-
-    /// The devices where services are led into a VRF, whether its spec still names them or not.
-    fn devices_led_into(&self, vrf: &Key) -> impl Iterator<Item = &Name> {
-        let users =
-            self.store.referrers(vrf).filter_map(|user| self.store.effective(user, Spec::vrf_attachment));
-        let name = vrf.name.clone();
-        users.filter(move |user| user.vrf == name).flat_map(VrfAttachmentSpec::devices)
     }
 
     /// True when another object keeps what both want: it is realised, and this one is not as it is now, or is younger.

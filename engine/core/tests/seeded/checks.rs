@@ -2,7 +2,7 @@
 
 use eno_core::kinds::Spec;
 use eno_core::{Key, Kind, Name, Object, Target};
-use eno_schemas::{Desired, NadVlans, Phase, VlanId};
+use eno_schemas::{Desired, FabricVlan, NadVlans, Phase, VlanId};
 
 use super::cluster::{Cluster, Violation, is_user_object};
 
@@ -64,6 +64,7 @@ impl Cluster {
             }
         }
         self.check_cabling()?;
+        self.check_routed()?;
         for (key, stored) in &self.objects {
             let ready =
                 key.kind == Kind::L2ServiceAttachment && self.last_phases.get(key) == Some(&Phase::Ready);
@@ -90,6 +91,30 @@ impl Cluster {
             for (vid, (device, port)) in vlans.iter().flat_map(|vid| PORTS.map(|port| (*vid, port))) {
                 if !self.carries(device, port, vid) {
                     return Err(format!("{key} is ready and VLAN {vid} is not on {device}:{port}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A ready VRFAttachment is on its device as it is written.
+    fn check_routed(&self) -> Result<(), Violation> {
+        let is_changing = self.last.waiting + self.last.outstanding > 0;
+        for (key, stored) in &self.objects {
+            let Ok(Spec::VrfAttachment(spec)) = &stored.object.spec else { continue };
+            let is_known = !self.watch.contains_key(key) && !self.is_unreconciled;
+            let is_ready = is_known && self.last_phases.get(key) == Some(&Phase::Ready);
+            if !is_ready || stored.object.deleting || (is_changing && self.inherited.contains(key)) {
+                continue;
+            }
+            for interface in &spec.interfaces {
+                let target = Target::Fabric(interface.device.clone());
+                let Some(Desired::Fabric(fabric)) = self.applied.get(&target) else { continue };
+                let mut routed = fabric.vlans.iter().filter_map(|vlan| vlan.routed.as_ref());
+                let is_there = routed
+                    .any(|routed| routed.owner == key.to_string() && routed.addresses == interface.addresses);
+                if !is_there && !self.drivers.has_stale_effect(&target) {
+                    return Err(format!("{key} is ready and not on {target}"));
                 }
             }
         }
@@ -135,6 +160,10 @@ impl Cluster {
             if fabric.vlans.iter().any(|vlan| vlan.owners.contains(&name)) {
                 return Err(format!("{key} is removed and {target} has its VLAN"));
             }
+            let leads = |vlan: &FabricVlan| vlan.routed.as_ref().is_some_and(|routed| routed.owner == name);
+            if fabric.vlans.iter().any(leads) || fabric.vrfs.iter().any(|vrf| vrf.owner == name) {
+                return Err(format!("{key} is removed and {target} has what it led into VRFs"));
+            }
         }
         Ok(())
     }
@@ -159,12 +188,17 @@ impl Cluster {
             if status.and_then(|status| status.phase) != phase {
                 return Err(format!("{key} has the status {status:?} and the recorded phase {phase:?}"));
             }
-            let missing = |name: &Name| {
-                let service = self.objects.get(&Key::cluster(Kind::L2Service, name));
-                service.is_none_or(|stored| stored.object.deleting)
+            let stays = |kind: Kind, name: &Name| {
+                let named = self.objects.get(&Key::cluster(kind, name));
+                named.is_some_and(|stored| !stored.object.deleting)
             };
             let is_complete = match &stored.object.spec {
-                Ok(Spec::Attachment(spec)) => !spec.services.iter().any(missing),
+                Ok(Spec::Attachment(spec)) => {
+                    spec.services.iter().all(|service| stays(Kind::L2Service, service))
+                }
+                Ok(Spec::VrfAttachment(spec)) => {
+                    stays(Kind::L2Service, &spec.service) && stays(Kind::VRF, &spec.vrf)
+                }
                 _ => true,
             };
             let expected = if stored.object.deleting { Phase::Terminating } else { Phase::Ready };
@@ -182,6 +216,9 @@ impl Cluster {
         }
         for (target, desired) in &self.applied {
             let Desired::Fabric(fabric) = desired else { return Err(format!("{target} is left")) };
+            if !fabric.vrfs.is_empty() {
+                return Err(format!("{target} has VRFs left"));
+            }
             if !fabric.vlans.is_empty() || fabric.ports.iter().any(|port| !port.vlans.is_empty()) {
                 return Err(format!("{target} has VLANs left"));
             }

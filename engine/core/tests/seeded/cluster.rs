@@ -16,8 +16,12 @@ use super::drivers::Drivers;
 use super::messages::Messages;
 use super::random::Random;
 use super::time;
+use crate::edits::edit_vrf;
 use crate::nats::Nats;
-use crate::world::{attachment, connection_point, created, device, node_pool, object, service};
+use crate::world::{
+    attachment, connection_point, created, device, node_pool, object, router, service, subnet, vrf,
+    vrf_attachment, with_subnets,
+};
 
 /// The message of a violated invariant.
 pub type Violation = String;
@@ -115,7 +119,10 @@ impl Cabling {
 }
 
 const NODES: [&str; 2] = ["node1", "node2"];
-const SWITCHES: [&str; 3] = ["leaf1", "leaf2", "spine"];
+const SWITCHES: [&str; 4] = ["leaf1", "leaf2", "spine", "gw"];
+
+/// The border leaf and the router that VRFs are on.
+const GATEWAYS: [&str; 2] = ["leaf2", "gw"];
 
 fn switch(name: &str) -> Target {
     Target::Fabric(name.into())
@@ -137,7 +144,9 @@ fn switches(cabling: Cabling) -> [Object; 3] {
 
 fn static_objects() -> Vec<Object> {
     let mut all: Vec<Object> = switches(Cabling::ALL).into();
+    all.extend((0..3).map(|n| subnet(&format!("sn{n}"), &format!("10.0.{n}.0/24"))));
     all.extend([
+        router("gw", &[("e1", LeadsTo::Device { device: "leaf2".into(), port: "r1".into() })]),
         object(Kind::PhysicalNetwork, "dc", serde_json::json!({})),
         node_pool("pool", "pool", &["a"]),
         connection_point("cp", Some("pool")),
@@ -383,8 +392,10 @@ impl Cluster {
     pub fn user_acts(&mut self) {
         let n = self.random.below(3);
         let name = format!("s{n}");
-        match self.random.below(if self.has_faults { 10 } else { 7 }) {
-            7.. => self.fault(),
+        match self.random.below(if self.has_faults { 14 } else { 11 }) {
+            11.. => self.fault(),
+            10 => self.change_vrf(),
+            7..10 => self.change_vrf_attachment(n),
             6 => {
                 let cabling = Cabling { link: self.random.one_in(2), gateway: self.random.one_in(2) };
                 self.set_cabling(cabling);
@@ -392,7 +403,7 @@ impl Cluster {
             0 | 1 => {
                 let vid = 100 + u16::try_from(n * 10 + self.random.below(2)).unwrap();
                 let networks: &[&str] = if self.random.one_in(2) { &["dc"] } else { &[] };
-                self.apply(service(&name, vid, networks));
+                self.apply(with_subnets(&service(&name, vid, networks), &[&format!("sn{n}")]));
             }
             2 | 3 => {
                 let other = format!("s{}", self.random.below(3));
@@ -407,6 +418,26 @@ impl Cluster {
                 self.delete(&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &name.into()));
             }
         }
+    }
+
+    /// The VRF `v` comes with one of two names on its devices, or goes.
+    fn change_vrf(&mut self) {
+        if self.random.one_in(3) {
+            return self.delete(&Key::cluster(Kind::VRF, &"v".into()));
+        }
+        let name = self.random.one_in(3).then(|| "other".into());
+        self.apply(edit_vrf(&vrf("v", &GATEWAYS), |spec| spec.device_name = name));
+    }
+
+    /// The service `s<n>` is led into the VRF on a device with one of two addresses, or is not any more.
+    fn change_vrf_attachment(&mut self, n: usize) {
+        let name = format!("r{n}");
+        if self.random.one_in(3) {
+            return self.delete(&Key::cluster(Kind::VRFAttachment, &name.into()));
+        }
+        let device = GATEWAYS[self.random.below(GATEWAYS.len())];
+        let address = format!("10.0.{n}.{}/24", 1 + self.random.below(2));
+        self.apply(vrf_attachment(&name, "v", &format!("s{n}"), device, &[&address]));
     }
 
     fn set_cabling(&mut self, cabling: Cabling) {
@@ -669,5 +700,6 @@ fn new_engine(term: u64) -> Engine {
 }
 
 pub fn is_user_object(key: &Key) -> bool {
-    matches!(key.kind, Kind::L2Service | Kind::L2ServiceAttachment)
+    let kinds = [Kind::L2Service, Kind::L2ServiceAttachment, Kind::VRF, Kind::VRFAttachment];
+    kinds.contains(&key.kind)
 }

@@ -3,18 +3,19 @@
 //! driver that does nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_core::Target;
 use eno_schemas::{
     Applied, Command, Decision, Desired, DeviceInfo, FabricDesired, Failure, Generation, Outcome, Rejection,
-    Report, Rollback, Transaction, VlanId, VlanSet,
+    Report, Rollback, RoutedInterface, Transaction, VlanId,
 };
 
 use super::cluster::{Cluster, Violation};
 use super::time;
 use crate::nats::{Nats, order};
-use crate::world::{as_fabric, closed_ports, refuse, vlan_placement};
+use crate::world::{as_fabric, closed_ports, refuse, routed_as_desired, vlan_placement};
 
 /// What the driver of a target knows of it.
 #[derive(Debug, Default)]
@@ -252,7 +253,7 @@ impl Cluster {
         if self.drivers.unreachable.contains(target) {
             // A switch that became unreachable has rolled back.
             let failure = Failure { reason: "connect: refused".into(), retryable: true, unreachable: true };
-            self.report(target, &command.generation, Outcome::Failed(failure), Vec::new());
+            self.report(target, &command, Outcome::Failed(failure), Vec::new());
             return Ok(());
         }
         let decision = command.transaction.as_ref().and_then(|transaction| transaction.decision);
@@ -261,13 +262,13 @@ impl Cluster {
                 |command: &Command| command.transaction.as_ref().map(|transaction| transaction.id.clone());
             let is_decided = id(&held.command) == id(&command) && decision.is_some();
             if is_decided && decision == Some(Decision::Confirm) && held.command.desired == command.desired {
-                self.report(target, &command.generation, Outcome::Applied, held.rejected);
+                self.report(target, &command, Outcome::Applied, held.rejected);
                 return Ok(());
             }
             self.restore(target, held.before);
             if !is_decided {
                 let reason = "a newer command came before it was decided".into();
-                self.report(target, &held.command.generation, Outcome::RolledBack { reason }, Vec::new());
+                self.report(target, &held.command, Outcome::RolledBack { reason }, Vec::new());
                 // A driver that did not work for a while may have missed the decision.
                 let decided = id(&held.command).map(|id| (target.clone(), id));
                 let is_decided = decided.is_some_and(|decided| self.messages.decided.contains(&decided));
@@ -281,18 +282,18 @@ impl Cluster {
         match &command.transaction {
             Some(Transaction { decision: Some(Decision::Abort), .. }) => {
                 let reason = "aborted".into();
-                self.report(target, &command.generation, Outcome::RolledBack { reason }, Vec::new());
+                self.report(target, &command, Outcome::RolledBack { reason }, Vec::new());
             }
             Some(transaction) if transaction.decision.is_none() && overdue(transaction) => {
                 let reason = "not decided in time".into();
-                self.report(target, &command.generation, Outcome::RolledBack { reason }, Vec::new());
+                self.report(target, &command, Outcome::RolledBack { reason }, Vec::new());
             }
             Some(transaction) if transaction.decision.is_none() => {
                 let deadline = time::parse(&transaction.deadline);
                 let before = self.applied.get(target).cloned();
                 let rejected = self.configure(target, &command.desired, is_late);
                 self.note_held(target, transaction, before.as_ref(), &command);
-                self.report(target, &command.generation, Outcome::Held, rejected.clone());
+                self.report(target, &command, Outcome::Held, rejected.clone());
                 let held = Held { before, command, is_late, rejected, deadline };
                 let worker = self.drivers.workers.get_mut(target).unwrap();
                 (worker.held, worker.finished) = (Some(held), false);
@@ -302,7 +303,7 @@ impl Cluster {
                 self.drivers
                     .refused_alone
                     .extend(rejected.iter().filter_map(|rejection| rejection.item.vlan));
-                self.report(target, &command.generation, Outcome::Applied, rejected);
+                self.report(target, &command, Outcome::Applied, rejected);
             }
         }
         Ok(())
@@ -354,7 +355,7 @@ impl Cluster {
         let states = [before, now, desired].into_iter().flatten();
         let vids: BTreeSet<VlanId> = states.flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect();
         let differing = |one, other| {
-            let differs = |vid: &VlanId| carriers(one, *vid) != carriers(other, *vid);
+            let differs = |vid: &VlanId| place(one, *vid) != place(other, *vid);
             vids.iter().copied().filter(differs).collect()
         };
         let (refused, changed) = (differing(now, desired), differing(before, now));
@@ -375,14 +376,8 @@ impl Cluster {
     }
 
     /// Publishes a report with the state that is read back.
-    fn report(
-        &mut self,
-        target: &Target,
-        generation: &Generation,
-        outcome: Outcome,
-        rejected: Vec<Rejection>,
-    ) {
-        let report = report_on(target, self.applied.get(target), generation, outcome, rejected);
+    fn report(&mut self, target: &Target, command: &Command, outcome: Outcome, rejected: Vec<Rejection>) {
+        let report = report_on(target, self.applied.get(target), command, outcome, rejected);
         if !self.drivers.is_mute {
             self.store_report(target, report);
         }
@@ -398,9 +393,9 @@ impl Cluster {
     /// Somebody reports that a target has its desired state, under a generation that no engine issued.
     pub fn forge_report(&mut self) {
         let Some((subject, stored)) = self.random.pick(self.nats.commands()) else { return };
-        let (target, Command { generation, desired, .. }) = (subject.0.clone(), stored.command.clone());
-        let generation = Generation { term: self.term + 1, ..generation };
-        let report = report_on(&target, Some(&desired), &generation, Outcome::Applied, Vec::new());
+        let (target, mut command) = (subject.0.clone(), stored.command.clone());
+        command.generation.term = self.term + 1;
+        let report = report_on(&target, Some(&command.desired), &command, Outcome::Applied, Vec::new());
         self.store_report(&target, report);
     }
 }
@@ -409,7 +404,7 @@ impl Cluster {
 fn report_on(
     target: &Target,
     state: Option<&Desired>,
-    generation: &Generation,
+    Command { generation, desired, .. }: &Command,
     outcome: Outcome,
     rejected: Vec<Rejection>,
 ) -> Report {
@@ -419,12 +414,14 @@ fn report_on(
             let fabric = state.and_then(as_fabric);
             let ports = fabric.into_iter().flat_map(|state| &state.ports);
             let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
+            let (vrfs, routed) =
+                fabric.map(|state| routed_as_desired(state, as_fabric(desired))).unwrap_or_default();
             Applied::Fabric {
                 vlans: fabric.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
                 closed: Some(closed_ports(&ports)),
                 before: BTreeMap::new(),
-                vrfs: BTreeSet::new(),
-                routed: VlanSet::EMPTY,
+                vrfs,
+                routed: routed.into_iter().map(|(vid, _)| vid).collect(),
                 ports,
                 carried: BTreeMap::new(),
             }
@@ -442,8 +439,9 @@ fn report_on(
     }
 }
 
-/// The ports that carry a VLAN, without those that leave the spec of the switch.
-fn carriers(state: Option<&FabricDesired>, vid: VlanId) -> BTreeSet<String> {
+/// The ports that carry a VLAN, without those that leave the spec of the switch, and how it is led into a VRF.
+fn place(state: Option<&FabricDesired>, vid: VlanId) -> (BTreeSet<String>, Option<Arc<RoutedInterface>>) {
     let (_, ports) = vlan_placement(state, vid);
-    ports.into_iter().filter(|port| !port.ends_with(" (leaving)")).collect()
+    let ports = ports.into_iter().filter(|port| !port.ends_with(" (leaving)")).collect();
+    (ports, state.and_then(|state| state.vlans.get(vid)?.routed.clone()))
 }

@@ -115,7 +115,7 @@ pub fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
 }
 
 /// The VRFs of a state, and the VLANs that are led into VRFs as desired, each with the VRF.
-fn routed_as_desired(
+pub fn routed_as_desired(
     state: &FabricDesired,
     desired: Option<&FabricDesired>,
 ) -> (BTreeSet<String>, Vec<(VlanId, String)>) {

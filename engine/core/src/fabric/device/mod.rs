@@ -372,25 +372,37 @@ impl DeviceTarget {
         matches!(rollback, Some(Rollback::Persistent | Rollback::Session))
     }
 
-    /// The number of VLANs, and of VLANs on ports, that differ from the desired state.
+    /// The number of VLANs, of VLANs on ports, of VRFs and of routed interfaces that differ from the desired state.
     pub fn pending_count(&self) -> u32 {
-        let open: VlanSet = self.changes.open_vlans().collect();
-        if open.is_empty() {
-            return 0;
-        }
-        let wanted = || open.iter().filter_map(|vid| Some((vid, self.wanted.get(&vid)?)));
-        let wanted_at_all = wanted().map(|(vid, _)| vid).collect();
         let nothing = Observed::default();
         let observed = self.applied.as_ref().unwrap_or(&nothing);
+        let open: VlanSet = self.changes.open_vlans().collect();
+        let in_vlans = if open.is_empty() { 0 } else { self.pending_in_vlans(&open, observed) };
+        u32::try_from(in_vlans + self.vrfs.pending_count(&observed.vrfs)).unwrap_or(u32::MAX)
+    }
+
+    /// The part of [`Self::pending_count`] that is of these VLANs.
+    fn pending_in_vlans(&self, open: &VlanSet, observed: &Observed) -> usize {
+        let wanted = || open.iter().filter_map(|vid| Some((vid, self.wanted.get(&vid)?)));
+        let wanted_at_all = wanted().map(|(vid, _)| vid).collect();
         let differ =
-            |wanted: &VlanSet, found: &VlanSet| wanted.symmetric_difference(&found.intersection(&open)).len();
+            |wanted: &VlanSet, found: &VlanSet| wanted.symmetric_difference(&found.intersection(open)).len();
         let on_ports = self
             .carried(wanted())
             .into_iter()
             .enumerate()
             .map(|(index, wanted)| differ(&wanted, observed.ports.get(index).unwrap_or(&VlanSet::EMPTY)));
-        let count = differ(&wanted_at_all, &observed.vlans) + on_ports.sum::<usize>();
-        u32::try_from(count).unwrap_or(u32::MAX)
+        let led_elsewhere = open.iter().filter(|vid| self.is_led_elsewhere(*vid, observed)).count();
+        differ(&wanted_at_all, &observed.vlans) + on_ports.sum::<usize>() + led_elsewhere
+    }
+
+    /// True when a VLAN is not led into a VRF as it is wanted.
+    fn is_led_elsewhere(&self, vid: VlanId, observed: &Observed) -> bool {
+        let owners = self.wanted.get(&vid);
+        let wanted = owners.and_then(Owners::routed);
+        let is_there = observed.routed.contains(vid);
+        wanted.is_some() != is_there
+            || (is_there && self.changes.confirmed_owners(vid, owners).routed() != wanted)
     }
 
     /// The ports that the last report confirmed with `vid`. `None`: it confirmed none.

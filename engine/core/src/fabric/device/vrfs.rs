@@ -53,6 +53,16 @@ impl Vrfs {
         self.open.take_if(|count| *count <= extent.count);
     }
 
+    /// The number of VRFs that are wanted and not among those of these names, or the other way round. Zero once all
+    /// changes are confirmed.
+    pub(super) fn pending_count(&self, found: &BTreeSet<String>) -> usize {
+        if self.open.is_none() {
+            return 0;
+        }
+        let wanted: BTreeSet<&str> = self.wanted.values().map(|vrf| vrf.name.as_str()).collect();
+        wanted.symmetric_difference(&found.iter().map(String::as_str).collect()).count()
+    }
+
     /// Those of a state with these VLANs, ascending by their names on the device.
     pub(super) fn rendered(&self, vlans: &FabricVlans) -> Vec<FabricVrf> {
         let mut all: BTreeMap<&str, &FabricVrf> = BTreeMap::new();
@@ -173,4 +183,82 @@ impl DeviceTarget {
 /// True for a rejection of a whole VRF.
 pub(super) fn is_of_vrf(rejection: &Rejection, vrf: &str) -> bool {
     rejection.item.vrf.as_deref() == Some(vrf) && rejection.item.vlan.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use eno_schemas::{Applied, Device, Generation, Report, RoutedInterface, VlanSet};
+
+    use super::*;
+    use crate::fabric::changes::Place;
+    use crate::kinds::DeviceSpec;
+    use crate::status::PortMemory;
+    use crate::{Key, Kind};
+
+    fn target() -> DeviceTarget {
+        let spec = DeviceSpec { driver: "netconf".into(), device: Device::new("x:830"), ports: Vec::new() };
+        DeviceTarget::new(&spec, &["e0".into()], &PortMemory::default(), 0)
+    }
+
+    /// The service leads VLAN 100 into a VRF by this address, as of `count`.
+    fn lead(target: &mut DeviceTarget, address: &str, count: u64) {
+        let routed = RoutedInterface {
+            vrf: "blue".into(),
+            owner: "VRFAttachment/a".into(),
+            addresses: vec![address.parse().unwrap()],
+            mtu: None,
+            routes: Vec::new(),
+        };
+        let place = Place { ports: [0].as_slice().into(), routed: Some(Arc::new(routed)) };
+        target.want(VlanId::new(100).unwrap(), &Key::cluster(Kind::L2Service, &"s".into()), &place, count);
+    }
+
+    fn want_blue(target: &mut DeviceTarget, is_wanted: bool, count: u64) {
+        let blue = FabricVrf {
+            name: "blue".into(),
+            owner: "VRF/blue".into(),
+            route_distinguisher: None,
+            import_targets: Vec::new(),
+            export_targets: Vec::new(),
+        };
+        target.want_vrf(&"blue".into(), is_wanted.then_some(blue), count);
+    }
+
+    /// The device has all changes up to `count`.
+    fn confirm(target: &mut DeviceTarget, count: u64) {
+        target.changes.record_issued("a", count, VlanSet::EMPTY);
+        let vlans: VlanSet = target.wanted.keys().copied().collect();
+        let generation = Generation { term: 1, sequence: count, hash: "a".into() };
+        let applied = Applied::Fabric {
+            vlans: vlans.clone(),
+            ports: [("e0".to_owned(), vlans.clone())].into(),
+            carried: BTreeMap::new(),
+            closed: None,
+            before: BTreeMap::new(),
+            vrfs: target.vrfs.wanted.values().map(|vrf| vrf.name.clone()).collect(),
+            routed: vlans,
+        };
+        let report = Report::new(("netconf", "x"), generation, ("i", "2026-01-02T03:04:05Z"));
+        target.report(Report { applied: Some(applied), ..report });
+    }
+
+    #[test]
+    fn vrfs_and_what_is_led_into_them_are_pending_until_they_are_confirmed() {
+        let mut target = target();
+        want_blue(&mut target, true, 1);
+        assert_eq!(target.pending_count(), 1, "the VRF");
+        lead(&mut target, "10.0.0.1/24", 1);
+        assert_eq!(target.pending_count(), 4, "also the VLAN, on its port and in the VRF");
+        confirm(&mut target, 1);
+        assert_eq!(target.pending_count(), 0);
+        lead(&mut target, "10.0.0.2/24", 2);
+        assert_eq!(target.pending_count(), 1, "the address");
+        confirm(&mut target, 2);
+        want_blue(&mut target, false, 3);
+        assert_eq!(target.pending_count(), 1, "the VRF that is withdrawn");
+        confirm(&mut target, 3);
+        assert_eq!(target.pending_count(), 0);
+    }
 }
