@@ -226,7 +226,7 @@ impl<'a> Planner<'a> {
         if self.desired.device.adopt_vrfs.contains(name) {
             return Ok(set());
         }
-        if current.has_values_of(vrf) { Ok(None) } else { Err(difference(current, vrf)) }
+        if current.agrees_with(vrf) { Ok(None) } else { Err(difference(current, vrf)) }
     }
 
     fn plan_interfaces(&mut self) {
@@ -423,7 +423,8 @@ impl<'a> Planner<'a> {
             let is_left = |id: &RoutedId| left.contains(&(name.clone(), id.clone()));
             let stays = |id: &RoutedId| !is_left(id) && !self.is_gone(id);
             if vrf.has_others || vrf.interfaces.keys().any(stays) {
-                let message = format!("VRF {name} is not removed: interfaces of others are in it");
+                let message =
+                    format!("VRF {name} is not removed: interfaces or settings of others are in it");
                 self.plan.notes.push(Note::new("StillUsed", Item::vrf(name), message));
             } else {
                 self.plan.changes.vrfs.insert(name.clone(), VrfChange::Remove);
@@ -448,15 +449,26 @@ fn difference(current: &ObservedVrf, vrf: &FabricVrf) -> String {
     let values = [
         (
             "distinguisher",
+            false,
             list(&mut current.route_distinguisher.iter()),
             list(&mut vrf.route_distinguisher.iter()),
         ),
-        ("import targets", list(&mut current.import_targets.iter()), list(&mut vrf.import_targets.iter())),
-        ("export targets", list(&mut current.export_targets.iter()), list(&mut vrf.export_targets.iter())),
+        (
+            "import targets",
+            current.policies[0],
+            list(&mut current.import_targets.iter()),
+            list(&mut vrf.import_targets.iter()),
+        ),
+        (
+            "export targets",
+            current.policies[1],
+            list(&mut current.export_targets.iter()),
+            list(&mut vrf.export_targets.iter()),
+        ),
     ];
-    let differing = values.iter().filter(|(_, is, want)| is != want);
+    let differing = values.iter().filter(|(_, by_policy, is, want)| !by_policy && is != want);
     let differing: Vec<String> =
-        differing.map(|(what, is, want)| format!("{what} {is} instead of {want}")).collect();
+        differing.map(|(what, _, is, want)| format!("{what} {is} instead of {want}")).collect();
     format!(
         "VRF {} exists on the device and is not ours, with {}: change the VRF here or there, or name it in AdoptVRFs \
          of the FabricDevice",

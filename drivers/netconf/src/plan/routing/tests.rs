@@ -200,7 +200,10 @@ fn vrf_of_ours_with_interfaces_of_others_stays() {
     routing.vrfs.get_mut("blue").unwrap().has_others = true;
     let plan = planned(routing, &desired);
     assert!(!plan.changes.removes("blue"));
-    assert_eq!(plan.notes[0].message.to_string(), "VRF blue is not removed: interfaces of others are in it");
+    assert_eq!(
+        plan.notes[0].message.to_string(),
+        "VRF blue is not removed: interfaces or settings of others are in it"
+    );
     // What is there belongs to another cluster, perhaps.
     let contested = ObservedConfig { contested: set("7"), ..observed(made()) };
     assert!(plan_routing(&contested, &desired, &Exclusions::default(), &set("")).changes.is_empty());
