@@ -364,12 +364,40 @@ async fn role_of_the_device_changes(subject: Subject) {
     assert_eq!(running(&bench), before);
 }
 
+/// Two clusters with one identifier end with the interfaces of both.
+async fn cluster_id_clash_is_detected_on_a_router(subject: Subject) {
+    let role = DeviceRole::Router;
+    let bench = subject.bench(role, true).await;
+    let ours = subject.desired(&bench, role, "192.0.2.1/24");
+    let mut theirs = subject.desired(&bench, role, "192.0.2.1/24");
+    let routed = RoutedInterface {
+        addresses: vec![net("198.51.100.1/24")],
+        routes: Vec::new(),
+        ..routed("198.51.100.1/24")
+    };
+    let vlan = FabricVlan { routed: Some(Arc::new(routed)), ..FabricVlan::new(vid(VLAN + 1), vec![]) };
+    theirs.vlans = [vlan].into_iter().collect();
+    theirs.ports[0].vlans = [vid(VLAN + 1)].into_iter().collect();
+    let other = NetconfDriver::new(crate::common::options(bench.credentials.path()));
+    let clash = |reconciled: &Reconciled| -> Vec<Item> {
+        let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
+        notes.map(|note| note.item.clone()).collect()
+    };
+    let mut found = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        found.1 = clash(&other.reconcile(work(DEVICE, theirs.clone())).await);
+        found.0 = clash(&bench.settle(DEVICE, &ours).await);
+    }
+    assert_eq!(found, (vec![Item::vlan(vid(VLAN + 1))], vec![Item::vlan(vid(VLAN))]));
+    assert_eq!(seen(&bench).expect("the VRF").interfaces.len(), 2);
+}
+
 macro_rules! subjects {
     ($($name:ident = $subject:expr;)*) => {$(
         subjects! { @tests $name, $subject;
             vrf_is_made_changed_repaired_and_removed, change_is_held_and_taken_back,
             foreign_vrf_is_used_kept_and_adopted, foreign_sub_interface_is_refused_and_kept,
-            role_of_the_device_changes
+            role_of_the_device_changes, cluster_id_clash_is_detected_on_a_router
         }
     )*};
     (@tests $name:ident, $subject:expr; $($test:ident),*) => {
