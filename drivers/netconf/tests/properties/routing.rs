@@ -290,6 +290,31 @@ pub const OPENCONFIG: Subject = Subject {
     one_target: false,
 };
 
+/// The protocols of a VRF of others.
+fn openconfig_protocols(vrf: &ForeignVrf) -> String {
+    let protocol = |identifier: &str, name: &str, config: &str, content: &str| {
+        let key = format!("<identifier>oc-pol-types:{identifier}</identifier><name>{name}</name>");
+        format!("<protocol>{key}<config>{key}{config}</config>{content}</protocol>")
+    };
+    let route = "<static><prefix>10.0.0.0/16</prefix><config><prefix>10.0.0.0/16</prefix></config><next-hops><next-hop>\
+                 <index>0</index><config><index>0</index><next-hop>198.51.100.1</next-hop></config></next-hop>\
+                 </next-hops></static>";
+    let tag = "<static><prefix>10.1.0.0/16</prefix><config><prefix>10.1.0.0/16</prefix><set-tag>7</set-tag></config>\
+               </static>";
+    let routes = format!(
+        "<static-routes>{}{}</static-routes>",
+        if vrf.has_route { route } else { "" },
+        vrf.setting(0, tag)
+    );
+    let bgp = protocol("BGP", "65000", "", "");
+    // One with the name and the content of ours can't be told from ours.
+    let disabled = vrf.setting(1, "<enabled>false</enabled>");
+    let name = if disabled.is_empty() { "static" } else { "DEFAULT" };
+    let statics = protocol("STATIC", name, disabled, &routes);
+    let is_there = vrf.has_route || vrf.settings & 0b1011 != 0;
+    format!("<protocols>{}{}</protocols>", vrf.setting(2, &bgp), if is_there { &statics } else { "" })
+}
+
 fn openconfig(foreign: &Foreign) -> String {
     let mut xml = String::from(
         "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance>\
@@ -312,15 +337,7 @@ fn openconfig(foreign: &Foreign) -> String {
             targets("export-route-target", &values.export_targets)
         )
         .unwrap();
-        if vrf.has_route {
-            xml.push_str(
-                "<protocols><protocol><identifier>oc-pol-types:STATIC</identifier><name>static</name><config>\
-                 <identifier>oc-pol-types:STATIC</identifier><name>static</name></config><static-routes><static>\
-                 <prefix>10.0.0.0/16</prefix><config><prefix>10.0.0.0/16</prefix></config><next-hops><next-hop>\
-                 <index>0</index><config><index>0</index><next-hop>198.51.100.1</next-hop></config></next-hop>\
-                 </next-hops></static></static-routes></protocol></protocols>",
-            );
-        }
+        xml.push_str(&openconfig_protocols(vrf));
         xml.push_str("</network-instance>");
     }
     xml.push_str("</network-instances><interfaces xmlns=\"http://openconfig.net/yang/interfaces\">");
@@ -535,7 +552,8 @@ fn srlinux(foreign: &Foreign) -> String {
         if vrf.has_route {
             xml.push_str(
                 "<static-routes xmlns=\"urn:nokia.com:srlinux:static-route:static-routes\"><route>\
-                 <prefix>10.0.0.0/16</prefix><next-hop-group>mine</next-hop-group></route></static-routes>\
+                 <prefix>10.0.0.0/16</prefix><next-hop-group>mine</next-hop-group></route>\
+                 <route><prefix>10.7.0.0/16</prefix><next-hop-group>mine</next-hop-group></route></static-routes>\
                  <next-hop-groups xmlns=\"urn:nokia.com:srlinux:static-route:next-hop-groups\"><group>\
                  <name>mine</name><nexthop><index>1</index><ip-address>198.51.100.1</ip-address></nexthop></group>\
                  </next-hop-groups>",

@@ -151,6 +151,8 @@ pub struct ObservedVrf {
     pub next_hops: BTreeMap<IpNet, usize>,
     /// The device's name of its static routes, if it has any.
     pub static_routes: Option<String>,
+    /// Others have more there than routes.
+    pub keeps_static_routes: bool,
 }
 
 /// A static route of a VRF.
