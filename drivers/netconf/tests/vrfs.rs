@@ -10,8 +10,10 @@ use eno_schemas::{
     Applied, Decision, DeviceRole, FabricDesired, FabricVlan, FabricVrf, Item, Outcome, PortMode,
     RoutedInterface, VrfRoute,
 };
-use eno_simulator::{ConfirmedCommit, Role, RouteView, RoutedView, SwitchSpec, Topology, VrfView};
-use futures::StreamExt as _;
+use eno_simulator::{
+    Capabilities, ConfirmedCommit, Role, RouteView, RoutedView, SwitchSpec, Topology, VrfView,
+};
+use futures::{FutureExt as _, StreamExt as _};
 use ipnet::IpNet;
 
 use crate::common::{Bench, Part, items, rolled_back, vid, with_new_port_memory, work};
@@ -127,15 +129,21 @@ fn routed(v4: &str) -> RoutedInterface {
 impl Subject {
     /// A device of this role. Without `candidate` only running can be written.
     async fn bench(self, role: DeviceRole, candidate: bool) -> Bench {
+        let running_only = |capabilities: &mut Capabilities| {
+            if !candidate {
+                (capabilities.candidate, capabilities.writable_running) = (false, true);
+                capabilities.confirmed_commit = ConfirmedCommit::None;
+            }
+        };
+        self.bench_with(role, running_only).await
+    }
+
+    async fn bench_with(self, role: DeviceRole, set: impl FnOnce(&mut Capabilities)) -> Bench {
         let mut spec = SwitchSpec::new(DEVICE, vec![self.port.to_owned()]);
         self.dialect.clone_into(&mut spec.dialect);
         spec.configuration = self.configuration.map(str::to_owned);
         spec.role = if role == DeviceRole::Router { Role::Router } else { Role::Switch };
-        if !candidate {
-            let capabilities = &mut spec.capabilities;
-            (capabilities.candidate, capabilities.writable_running) = (false, true);
-            capabilities.confirmed_commit = ConfirmedCommit::None;
-        }
+        set(&mut spec.capabilities);
         Bench::with(&Topology { switches: vec![spec], ..Topology::default() }).await
     }
 
@@ -364,12 +372,61 @@ async fn role_of_the_device_changes(subject: Subject) {
     assert_eq!(running(&bench), before);
 }
 
+/// A session that began before the first VRF is followed by one that is notified of VRFs.
+async fn change_of_the_first_vrf_is_notified(subject: Subject) {
+    let role = DeviceRole::Switch;
+    let bench = subject
+        .bench_with(role, |capabilities| (capabilities.notifications, capabilities.yang_push) = (false, true))
+        .await;
+    let nothing = bench.settle(DEVICE, &subject.nothing(&bench, role)).await;
+    let desired = with_new_port_memory(&subject.desired(&bench, role, "192.0.2.1/24"), &nothing);
+    let made = bench.settle(DEVICE, &desired).await;
+    assert_made(&made);
+    assert_made(&bench.settle(DEVICE, &with_new_port_memory(&desired, &made)).await);
+    let mut notified = Box::pin(bench.driver.changed());
+    // What the driver itself did is told too.
+    while notified.next().now_or_never().is_some() {}
+    let edit =
+        subject.without_addresses[1].replace("nc:operation", &format!("xmlns:nc='{NETCONF}' nc:operation"));
+    bench.switch(DEVICE).edit_xml_by_hand(&edit).expect("an edit");
+    let told = tokio::time::timeout(Duration::from_secs(10), notified.next()).await;
+    assert_eq!(told.expect("the device tells").as_deref(), Some(DEVICE));
+}
+
+/// Two clusters with one identifier end with the interfaces of both.
+async fn cluster_id_clash_is_detected_on_a_router(subject: Subject) {
+    let role = DeviceRole::Router;
+    let bench = subject.bench(role, true).await;
+    let ours = subject.desired(&bench, role, "192.0.2.1/24");
+    let mut theirs = subject.desired(&bench, role, "192.0.2.1/24");
+    let routed = RoutedInterface {
+        addresses: vec![net("198.51.100.1/24")],
+        routes: Vec::new(),
+        ..routed("198.51.100.1/24")
+    };
+    let vlan = FabricVlan { routed: Some(Arc::new(routed)), ..FabricVlan::new(vid(VLAN + 1), vec![]) };
+    theirs.vlans = [vlan].into_iter().collect();
+    theirs.ports[0].vlans = [vid(VLAN + 1)].into_iter().collect();
+    let other = NetconfDriver::new(crate::common::options(bench.credentials.path()));
+    let clash = |reconciled: &Reconciled| -> Vec<Item> {
+        let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
+        notes.map(|note| note.item.clone()).collect()
+    };
+    let mut found = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        found.1 = clash(&other.reconcile(work(DEVICE, theirs.clone())).await);
+        found.0 = clash(&bench.settle(DEVICE, &ours).await);
+    }
+    assert_eq!(found, (vec![Item::vlan(vid(VLAN + 1))], vec![Item::vlan(vid(VLAN))]));
+    assert_eq!(seen(&bench).expect("the VRF").interfaces.len(), 2);
+}
+
 macro_rules! subjects {
     ($($name:ident = $subject:expr;)*) => {$(
         subjects! { @tests $name, $subject;
             vrf_is_made_changed_repaired_and_removed, change_is_held_and_taken_back,
             foreign_vrf_is_used_kept_and_adopted, foreign_sub_interface_is_refused_and_kept,
-            role_of_the_device_changes
+            role_of_the_device_changes, change_of_the_first_vrf_is_notified, cluster_id_clash_is_detected_on_a_router
         }
     )*};
     (@tests $name:ident, $subject:expr; $($test:ident),*) => {

@@ -219,8 +219,7 @@ impl FabricDevices for Switches {
         loop {
             // The session is taken out while in use. If this future is dropped, the session closes and the device
             // releases its locks.
-            let reusable =
-                device.open_session.take().filter(|open_session| open_session.fits(&desired.device));
+            let reusable = device.open_session.take().filter(|open_session| open_session.fits(desired));
             let reused = reusable.is_some();
             let mut open_session = if let Some(open_session) = reusable {
                 open_session
@@ -352,10 +351,7 @@ impl FabricDevices for Switches {
     ) -> Option<Preview> {
         let device = &mut *device.lock().await;
         // A session of other values stays open: who asks for a preview must not end it.
-        let open_session = match device
-            .open_session
-            .take_if(|open_session| open_session.fits(&desired.device))
-        {
+        let open_session = match device.open_session.take_if(|open_session| open_session.fits(desired)) {
             Some(open_session) => open_session,
             None => match self.connect(&command.target, desired, device.lost, self.limits(device)).await {
                 Ok(open_session) => open_session,

@@ -38,12 +38,18 @@ pub(super) struct OpenSession {
     change_seen: Option<Arc<AtomicBool>>,
     /// The interfaces of which it may send notifications: a subscription can't be extended.
     watched: BTreeSet<String>,
+    /// Its subscription selects what it notifies of, and VRFs are not among it.
+    without_vrfs: bool,
     _watch: AbortOnDropHandle<()>,
 }
 
 impl OpenSession {
-    /// The session is open and has the parameters of this command.
-    pub(super) fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
+    /// The session is open, has the parameters of this command, and notifies of the VRFs that the command is about.
+    pub(super) fn fits(&self, desired: &FabricDesired) -> bool {
+        let endpoint = &desired.device;
+        if self.without_vrfs && concerns_routing(desired) {
+            return false;
+        }
         let same = (
             &self.endpoint.address,
             &self.endpoint.dialect,
@@ -144,15 +150,19 @@ impl Switches {
         };
         let interfaces = interfaces(desired);
         let mut of_interest = dialect.filter(&interfaces);
+        let mut without_vrfs = dialect.routing().is_some();
         if let Some(routing) = dialect.routing().filter(|_| concerns_routing(desired)) {
             of_interest += &routing.filter_routing(desired);
+            without_vrfs = false;
         }
         let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
+            let selects = subscribe.contains(&of_interest);
             // Without a subscription, audits find foreign changes.
             match session.call(subscribe.into()).await {
                 Ok(_) => {
                     subscribed = true;
+                    without_vrfs &= selects;
                     break;
                 }
                 Err(error) => debug!(target, %error, "no notifications"),
@@ -177,6 +187,7 @@ impl Switches {
             profile,
             fresh: true,
             baseline: None,
+            without_vrfs: subscribed && without_vrfs,
             change_seen: subscribed.then_some(change_seen),
             watched: interfaces.into_iter().map(str::to_owned).collect(),
             _watch: AbortOnDropHandle::new(watch),

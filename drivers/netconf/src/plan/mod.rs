@@ -457,6 +457,13 @@ pub fn ours(observed: &ObservedConfig, cluster: &str) -> VlanSet {
     ours
 }
 
+/// The VLANs that bear our name, and those with an interface of ours.
+pub fn switched_or_routed(observed: &ObservedConfig, cluster: &str) -> VlanSet {
+    let mut all = ours(observed, cluster);
+    all.extend(routing::own_interfaces(observed, cluster).map(|(id, _)| id.vid));
+    all
+}
+
 /// All VLANs that were ours at a report, on the device or on ports.
 pub fn reported_vlans(applied: &Applied) -> VlanSet {
     match applied {
@@ -486,9 +493,8 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
         }
     }
     let routing = plan_routing(observed, desired, &Exclusions::default(), &ours);
-    let mut vlans = ours;
+    let vlans = switched_or_routed(observed, &desired.cluster);
     for (id, _) in routing::own_interfaces(observed, &desired.cluster) {
-        vlans.insert(id.vid);
         for port in desired.ports.iter().filter(|port| id.port.as_deref() == Some(listed_name(port))) {
             ports.entry(port.name.clone()).or_insert(VlanSet::EMPTY).insert(id.vid);
         }

@@ -8,7 +8,7 @@ use eno_schemas::DeviceRole;
 use crate::operation::Operation;
 use crate::plan::{
     Baseline, Exclusions, Inventory, ObservedConfig, ObservedPort, Plan, Routing, Unsettled,
-    concerns_routing, has_ours, interfaces, ours, plan,
+    concerns_routing, has_ours, interfaces, plan, switched_or_routed,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
@@ -89,15 +89,15 @@ impl<S: Session> Transaction<'_, S> {
         if self.desired.device.role == DeviceRole::Switch {
             observed.deleted_by_others = self.own_before.difference(&observed.vlans.vids());
         }
-        observed.contested =
-            self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
-        *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&observed, self.desired, answers_several_names));
         observed.routing = Box::pin(self.read_routing()).await?;
         if observed.routing.read().is_some() {
             *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(has_ours(&observed, &self.desired.cluster));
         }
+        let on_device = switched_or_routed(&observed, &self.desired.cluster);
+        observed.contested = self.clash_detector.foreign_vlans(&on_device, self.desired);
+        *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Baseline::of(&observed, self.desired, answers_several_names));
         let mut absent = interfaces(self.desired);
         absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {

@@ -34,6 +34,15 @@ pub struct ForeignVrf {
     pub is_wanted: bool,
     /// Whether it has a static route of others.
     pub has_route: bool,
+    /// Which settings of others it has around its static routes, one bit for each.
+    pub settings: u8,
+}
+
+impl ForeignVrf {
+    /// The setting `number`, if it is there.
+    fn setting<'a>(&self, number: u8, text: &'a str) -> &'a str {
+        if self.settings & (1 << number) == 0 { "" } else { text }
+    }
 }
 
 /// A device before our first VRF.
@@ -45,6 +54,8 @@ pub struct Foreign {
     pub interfaces: BTreeSet<u16>,
     /// The role of the device.
     pub is_router: bool,
+    /// Ports take frames with tags by a setting that the driver does not make, where the dialect has one.
+    pub is_flexible: bool,
 }
 
 /// A dialect with VRFs, its model, and how a device of others looks.
@@ -153,14 +164,12 @@ pub fn desired(
 }
 
 fn any_foreign() -> impl Strategy<Value = Foreign> {
-    let vrf = (prop::bool::weighted(0.7), any::<bool>())
-        .prop_map(|(is_wanted, has_route)| ForeignVrf { is_wanted, has_route });
+    let vrf = (prop::bool::weighted(0.7), any::<bool>(), 0_u8..16)
+        .prop_map(|(is_wanted, has_route, settings)| ForeignVrf { is_wanted, has_route, settings });
     let vrfs = prop::collection::btree_map("[wx]", vrf, 0..2);
     let interfaces = prop::collection::btree_set(prop_oneof![VIDS, Just(FOREIGN_VID)], 0..3);
-    (vrfs, interfaces, any::<bool>()).prop_map(|(vrfs, interfaces, is_router)| Foreign {
-        vrfs,
-        interfaces,
-        is_router,
+    (vrfs, interfaces, any::<bool>(), any::<bool>()).prop_map(|(vrfs, interfaces, is_router, is_flexible)| {
+        Foreign { vrfs, interfaces, is_router, is_flexible }
     })
 }
 
@@ -247,7 +256,8 @@ impl Subject {
             mtu: Some(1400),
             routes: [(0, Some(5))].into(),
         };
-        let foreign = Foreign { vrfs: BTreeMap::new(), interfaces: BTreeSet::new(), is_router };
+        let (vrfs, interfaces) = (BTreeMap::new(), BTreeSet::new());
+        let foreign = Foreign { vrfs, interfaces, is_router, is_flexible: false };
         let observed = self.parse(&Node::read(&(self.device)(&foreign)));
         let desired = desired(&[(5, led)].into(), &["x".to_owned()].into(), is_router, self.one_target);
         let planned = plan(&observed, &desired, &Exclusions::default());
@@ -280,6 +290,31 @@ pub const OPENCONFIG: Subject = Subject {
     one_target: false,
 };
 
+/// The protocols of a VRF of others.
+fn openconfig_protocols(vrf: &ForeignVrf) -> String {
+    let protocol = |identifier: &str, name: &str, config: &str, content: &str| {
+        let key = format!("<identifier>oc-pol-types:{identifier}</identifier><name>{name}</name>");
+        format!("<protocol>{key}<config>{key}{config}</config>{content}</protocol>")
+    };
+    let route = "<static><prefix>10.0.0.0/16</prefix><config><prefix>10.0.0.0/16</prefix></config><next-hops><next-hop>\
+                 <index>0</index><config><index>0</index><next-hop>198.51.100.1</next-hop></config></next-hop>\
+                 </next-hops></static>";
+    let tag = "<static><prefix>10.1.0.0/16</prefix><config><prefix>10.1.0.0/16</prefix><set-tag>7</set-tag></config>\
+               </static>";
+    let routes = format!(
+        "<static-routes>{}{}</static-routes>",
+        if vrf.has_route { route } else { "" },
+        vrf.setting(0, tag)
+    );
+    let bgp = protocol("BGP", "65000", "", "");
+    // One with the name and the content of ours can't be told from ours.
+    let disabled = vrf.setting(1, "<enabled>false</enabled>");
+    let name = if disabled.is_empty() { "static" } else { "DEFAULT" };
+    let statics = protocol("STATIC", name, disabled, &routes);
+    let is_there = vrf.has_route || vrf.settings & 0b1011 != 0;
+    format!("<protocols>{}{}</protocols>", vrf.setting(2, &bgp), if is_there { &statics } else { "" })
+}
+
 fn openconfig(foreign: &Foreign) -> String {
     let mut xml = String::from(
         "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance>\
@@ -302,15 +337,7 @@ fn openconfig(foreign: &Foreign) -> String {
             targets("export-route-target", &values.export_targets)
         )
         .unwrap();
-        if vrf.has_route {
-            xml.push_str(
-                "<protocols><protocol><identifier>oc-pol-types:STATIC</identifier><name>static</name><config>\
-                 <identifier>oc-pol-types:STATIC</identifier><name>static</name></config><static-routes><static>\
-                 <prefix>10.0.0.0/16</prefix><config><prefix>10.0.0.0/16</prefix></config><next-hops><next-hop>\
-                 <index>0</index><config><index>0</index><next-hop>198.51.100.1</next-hop></config></next-hop>\
-                 </next-hops></static></static-routes></protocol></protocols>",
-            );
-        }
+        xml.push_str(&openconfig_protocols(vrf));
         xml.push_str("</network-instance>");
     }
     xml.push_str("</network-instances><interfaces xmlns=\"http://openconfig.net/yang/interfaces\">");
@@ -372,12 +399,42 @@ const JUNOS: Subject = Subject {
         ],
         leaf_lists: &["members", "next-hop"],
         choices: &[],
-        presence: &["interface", "unit", "ethernet-switching", "vlan-tagging", "vrf-table-label"],
+        presence: &[
+            "interface",
+            "unit",
+            "ethernet-switching",
+            "vlan-tagging",
+            "flexible-vlan-tagging",
+            "vrf-table-label",
+            "auto-export",
+            "no-readvertise",
+        ],
         ranges: &[("members", "-")],
     },
     device: junos,
     one_target: true,
 };
+
+/// The routing options of a VRF of others.
+fn junos_options(name: &str, vrf: &ForeignVrf) -> String {
+    let other_rib = format!(
+        "<rib><name>{name}.inet6.2</name><static><route><name>2001:db8:f0::/48</name>\
+         <next-hop>2001:db8:1::200</next-hop></route></static></rib>"
+    );
+    let own_rib = format!(
+        "<rib><name>{name}.inet6.0</name><aggregate><route><name>2001:db8::/32</name></route></aggregate></rib>"
+    );
+    let route = "<route><name>10.0.0.0/16</name><next-hop>198.51.100.1</next-hop></route>";
+    format!(
+        "<routing-options>{}{}{}<static>{}{}{}</static></routing-options>",
+        vrf.setting(0, "<router-id>192.0.2.250</router-id><auto-export/>"),
+        vrf.setting(1, &other_rib),
+        vrf.setting(2, &own_rib),
+        vrf.setting(2, "<defaults><no-readvertise/></defaults>"),
+        vrf.setting(3, "<route inactive=\"inactive\"><name>10.7.0.0/16</name></route>"),
+        if vrf.has_route { route } else { "" },
+    )
+}
 
 fn junos(foreign: &Foreign) -> String {
     let namespace = |part: &str| format!("http://yang.juniper.net/junos-qfx/conf/{part}");
@@ -399,22 +456,20 @@ fn junos(foreign: &Foreign) -> String {
              <vrf-target><community>target:{target}</community></vrf-target>"
         )
         .unwrap();
-        if vrf.has_route {
-            xml.push_str(
-                "<routing-options><static><route><name>10.0.0.0/16</name><next-hop>198.51.100.1</next-hop></route>\
-                 </static></routing-options>",
-            );
-        }
+        xml.push_str(&junos_options(name, vrf));
         xml.push_str("</instance>");
     }
     write!(xml, "</routing-instances><interfaces xmlns=\"{}\">", namespace("interfaces")).unwrap();
     for name in PORTS {
         write!(xml, "<interface><name>{name}</name><description>mine</description>").unwrap();
         if name == "a" && foreign.is_router && !foreign.interfaces.is_empty() {
-            xml.push_str("<vlan-tagging/>");
+            xml.push_str(if foreign.is_flexible { "<flexible-vlan-tagging/>" } else { "<vlan-tagging/>" });
             for id in &foreign.interfaces {
                 write!(xml, "<unit><name>{id}</name><vlan-id>{id}</vlan-id></unit>").unwrap();
             }
+        }
+        if name == "b" && foreign.is_flexible {
+            xml.push_str("<flexible-vlan-tagging/>");
         }
         xml.push_str("</interface>");
     }
@@ -497,7 +552,8 @@ fn srlinux(foreign: &Foreign) -> String {
         if vrf.has_route {
             xml.push_str(
                 "<static-routes xmlns=\"urn:nokia.com:srlinux:static-route:static-routes\"><route>\
-                 <prefix>10.0.0.0/16</prefix><next-hop-group>mine</next-hop-group></route></static-routes>\
+                 <prefix>10.0.0.0/16</prefix><next-hop-group>mine</next-hop-group></route>\
+                 <route><prefix>10.7.0.0/16</prefix><next-hop-group>mine</next-hop-group></route></static-routes>\
                  <next-hop-groups xmlns=\"urn:nokia.com:srlinux:static-route:next-hop-groups\"><group>\
                  <name>mine</name><nexthop><index>1</index><ip-address>198.51.100.1</ip-address></nexthop></group>\
                  </next-hop-groups>",

@@ -32,7 +32,8 @@ impl Device {
         let modules =
             modules.map(|module| format!("http://openconfig.net/yang/{module}?revision=2025-01-01"));
         let writable = "urn:ietf:params:netconf:capability:writable-running:1.0".to_owned();
-        let foreign = Foreign { vrfs: BTreeMap::new(), interfaces: BTreeSet::new(), is_router };
+        let (vrfs, interfaces) = (BTreeMap::new(), BTreeSet::new());
+        let foreign = Foreign { vrfs, interfaces, is_router, is_flexible: false };
         let running = Mutex::new(Node::read(&(OPENCONFIG.device)(&foreign)));
         Self { hello: Hello::new(modules.into_iter().chain([writable]), None), running, refused }
     }

@@ -2,8 +2,12 @@
 //! the unit of that number with its `vlan-id`, on a switch the unit of `irb` that is the `l3-interface` of the VLAN.
 //!
 //! A VRF with a distinguisher exports its connected and static routes by `vrf-table-label`. It has one target in each
-//! direction, since more need policies. An interface gets `vlan-tagging` with our first unit if it had no unit, and
-//! loses it with the last one. Groups are not applied to routing instances and units.
+//! direction, since more need policies. Policies are not ENO's: they stay, and a direction with one is not compared in a
+//! VRF of others. Groups are not applied to routing instances and units.
+//!
+//! An interface gets `vlan-tagging` with our first unit if it had none, and loses it with the last one. Nothing tells who
+//! set it, so an admin who sets it on an interface without units sets it again after our last one. Just so an entry of
+//! `rib` without content goes with our last route of IPv6. All else that others set stays, deactivated or not.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +22,8 @@ use super::Junos;
 use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;
 use crate::plan::{
-    ChangeUnit, Changes, InterfaceValues, ObservedConfig, ObservedInterface, ObservedRoute, ObservedRouting,
-    ObservedVrf, RouteKey, RoutedId, VrfChange, family,
+    ChangeUnit, Changes, InterfaceValues, Layout, ObservedConfig, ObservedInterface, ObservedRoute,
+    ObservedRouting, ObservedVrf, RouteKey, RoutedId, VrfChange, family,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -28,6 +32,8 @@ use crate::xml::{Element, NETCONF, Scope, Step, escape, walk_tags};
 const DELETE: &str = " nc:operation=\"delete\"";
 /// The interface with a unit for each VLAN of a switch that is routed.
 const IRB: &str = "irb";
+/// The path of the options of a routing instance.
+const ROUTING_OPTIONS: &str = "routing-instances/instance/routing-options/";
 
 impl RoutingDialect for Junos {
     fn filter_routing(&self, desired: &FabricDesired) -> String {
@@ -44,20 +50,29 @@ impl RoutingDialect for Junos {
         format!(
             "<configuration xmlns=\"{root}\"><routing-instances xmlns=\"{instances}\"><instance><name/><instance-type/>\
              <description/><interface/><route-distinguisher/><vrf-target/><vrf-import/><vrf-export/><vrf-table-label/>\
-             <routing-options><static/><rib/></routing-options></instance></routing-instances>\
+             <routing-options/></instance></routing-instances>\
              <vlans xmlns=\"{vlans}\"><vlan><name/><vlan-id/><l3-interface/></vlan></vlans>{names}</configuration>"
         )
     }
 
     fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError> {
-        let (mut parser, inactive) = (Parser::default(), Cell::new(false));
-        walk_tags(reply, |element| scope(element, &inactive), |step| parser.step(&step, inactive.take()))?;
+        let (mut parser, found) = (Parser::default(), Cell::new(Found::default()));
+        walk_tags(reply, |element| scope(element, &found), |step| parser.step(&step, found.take()))?;
         Ok(parser.finish())
     }
 }
 
+/// What a reply has before a step.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// An instance or unit begins that is deactivated.
+    inactive: bool,
+    /// Elements are left out.
+    hidden: bool,
+}
+
 /// Deactivated elements count as absent, except instances and units, whose names stay in use.
-fn scope(element: &Element<'_>, found_inactive: &Cell<bool>) -> Scope {
+fn scope(element: &Element<'_>, found: &Cell<Found>) -> Scope {
     let envelope = element.within.is_empty() && matches!(element.name(), "rpc-reply" | "data");
     if element.namespace == NETCONF && envelope {
         return Scope::Transparent;
@@ -68,9 +83,29 @@ fn scope(element: &Element<'_>, found_inactive: &Cell<bool>) -> Scope {
             .any(|base| element.namespace.starts_with(base));
     let inactive = element.has_attribute("inactive", "inactive") || element.has_attribute("active", "false");
     let stays = matches!(element.name(), "instance" | "unit");
-    found_inactive.set(inactive && stays);
-    if !known || inactive && !stays { Scope::Foreign } else { Scope::Known }
+    let is_hidden = !known || inactive && !stays;
+    found.set(Found { inactive: inactive && stays, hidden: found.get().hidden || is_hidden });
+    if is_hidden { Scope::Foreign } else { Scope::Known }
 }
+
+/// Whether an instance has more than our static routes, in its `routing-options`, in the entry of `rib` for IPv6, and in
+/// `static` of either.
+#[derive(Clone, Copy, Default)]
+struct OtherOptions {
+    options: bool,
+    rib: bool,
+    statics: [bool; 2],
+}
+
+impl OtherOptions {
+    fn any(self) -> bool {
+        self.options || self.rib || self.statics.contains(&true)
+    }
+}
+
+/// The [`OtherOptions`] of each instance.
+#[derive(Default)]
+struct Options(BTreeMap<String, OtherOptions>);
 
 /// A target or distinguisher as [`FabricVrf`] writes it: without the letter after an AS number of four bytes.
 fn plain(text: &str) -> String {
@@ -116,6 +151,10 @@ struct Parser {
     name: String,
     vrf: ObservedVrf,
     has_label: bool,
+    others: OtherOptions,
+    /// The entry of `rib` is the one of the routes of IPv6.
+    is_own_rib: bool,
+    options: Options,
     /// The routing instance is deactivated.
     inactive: bool,
     /// A static route: its prefix, next hops and preference, and whether it has other settings.
@@ -139,21 +178,17 @@ struct Unit {
 }
 
 impl Parser {
-    /// `inactive`: an instance or unit begins that is deactivated.
-    fn step(&mut self, step: &Step<'_>, inactive: bool) -> Result<(), TooLarge> {
+    fn step(&mut self, step: &Step<'_>, found: Found) -> Result<(), TooLarge> {
+        if found.hidden {
+            self.note_hidden(match step {
+                Step::Enter(path) => path.rsplit_once('/').map_or("", |(around, _)| around),
+                Step::Leave(path, _) => path,
+            });
+        }
         match step {
-            Step::Enter(path) => match path.strip_prefix("configuration/").unwrap_or_default() {
-                "routing-instances/instance" => {
-                    self.kept.entry(size_of::<ObservedVrf>());
-                    (self.name, self.vrf, self.has_label) = Default::default();
-                    self.inactive = inactive;
-                }
-                "vlans/vlan" => self.vlan = Default::default(),
-                "interfaces/interface" => self.port = String::new(),
-                "interfaces/interface/unit" => self.unit = Unit { inactive, ..Unit::default() },
-                within if within.ends_with("static/route") => self.route = Default::default(),
-                _ => {}
-            },
+            Step::Enter(path) => {
+                self.enter(path.strip_prefix("configuration/").unwrap_or_default(), found.inactive);
+            }
             Step::Leave(path, text) => {
                 self.kept.text(text);
                 let Some(path) = path.strip_prefix("configuration/") else { return self.kept.check() };
@@ -169,14 +204,68 @@ impl Parser {
         self.kept.check()
     }
 
+    fn enter(&mut self, path: &str, inactive: bool) {
+        match path {
+            "routing-instances/instance" => {
+                self.kept.entry(size_of::<ObservedVrf>());
+                (self.name, self.vrf, self.has_label, self.others) = Default::default();
+                self.inactive = inactive;
+            }
+            "vlans/vlan" => self.vlan = Default::default(),
+            "interfaces/interface" => self.port = String::new(),
+            "interfaces/interface/unit" => self.unit = Unit { inactive, ..Unit::default() },
+            _ => {
+                if let Some(rest) = path.strip_prefix(ROUTING_OPTIONS) {
+                    self.note_option(rest);
+                }
+            }
+        }
+    }
+
+    /// Notes what a static route does not need.
+    fn note_option(&mut self, rest: &str) {
+        let (others, is_own_rib) = (&mut self.others, self.is_own_rib);
+        match rest {
+            "static/route" | "rib/static/route" => self.route = Default::default(),
+            "rib" => self.is_own_rib = false,
+            "" | "static" | "rib/name" => {}
+            "rib/static" if is_own_rib => {}
+            _ if rest.starts_with("static/route/") => {}
+            _ if rest.starts_with("static/") => others.statics[0] = true,
+            _ if is_own_rib && rest.starts_with("rib/static/route/") => {}
+            _ if is_own_rib && rest.starts_with("rib/static/") => others.statics[1] = true,
+            _ if is_own_rib && rest.starts_with("rib/") => others.rib = true,
+            _ => others.options = true,
+        }
+    }
+
+    /// Notes that something was left out within this element.
+    fn note_hidden(&mut self, around: &str) {
+        let Some(around) = around.strip_prefix("configuration/") else { return };
+        if around == "interfaces/interface" {
+            self.observed.parents.entry(self.port.clone()).or_default().has_others = true;
+        } else if around == "routing-instances/instance" {
+            self.vrf.has_others = true;
+        } else if around.contains("/static/route") {
+            self.route.3 = true;
+        } else if let Some(rest) = format!("{around}/").strip_prefix(ROUTING_OPTIONS) {
+            self.note_option(&format!("{rest}hidden"));
+        }
+    }
+
+    fn leave_instance(&mut self) {
+        let (name, mut vrf) = (std::mem::take(&mut self.name), std::mem::take(&mut self.vrf));
+        vrf.exports = Some(self.has_label);
+        vrf.is_vrf &= !self.inactive;
+        vrf.has_others |= self.others.any() || vrf.policies.contains(&true);
+        self.options.0.insert(name.clone(), self.others);
+        self.observed.vrfs.insert(name, vrf);
+    }
+
     fn vrf_leaf(&mut self, rest: &str, text: &str) {
         let vrf = &mut self.vrf;
         match rest {
-            "" => {
-                vrf.exports = Some(self.has_label);
-                vrf.is_vrf &= !self.inactive;
-                self.observed.vrfs.insert(std::mem::take(&mut self.name), std::mem::take(vrf));
-            }
+            "" => self.leave_instance(),
             "name" => text.clone_into(&mut self.name),
             "instance-type" => vrf.is_vrf = matches!(text, "vrf" | "virtual-router"),
             "description" => vrf.description = Some(text.to_owned()),
@@ -187,8 +276,8 @@ impl Parser {
             }
             "vrf-target/import" => drop(vrf.import_targets.insert(plain(text))),
             "vrf-target/export" => drop(vrf.export_targets.insert(plain(text))),
-            "vrf-import" => drop(vrf.import_targets.insert(format!("policy {text}"))),
-            "vrf-export" => drop(vrf.export_targets.insert(format!("policy {text}"))),
+            "vrf-import" => vrf.policies[0] = true,
+            "vrf-export" => vrf.policies[1] = true,
             "vrf-table-label" => self.has_label = true,
             "interface/name" => match member(text) {
                 Some(id) => {
@@ -197,10 +286,20 @@ impl Parser {
                 }
                 None => vrf.has_others = true,
             },
+            "routing-options/rib/name" => {
+                self.is_own_rib = text.strip_suffix(".inet6.0") == Some(&self.name);
+                self.others.options |= !self.is_own_rib;
+            }
+            // Without routes of IPv6 it is not of our making.
+            "routing-options/rib" => {
+                let has_routes = vrf.next_hops.keys().any(|prefix| family(prefix) == 1);
+                self.others.rib |= self.is_own_rib && !has_routes;
+            }
             _ => {
+                let of_rib = || rest.strip_prefix("routing-options/rib/static/route");
                 let route = rest
                     .strip_prefix("routing-options/static/route")
-                    .or_else(|| rest.strip_prefix("routing-options/rib/static/route"));
+                    .or_else(|| of_rib().filter(|_| self.is_own_rib));
                 if let Some(rest) = route {
                     self.route_leaf(rest, text);
                 }
@@ -255,6 +354,7 @@ impl Parser {
             "vlan-tagging" | "flexible-vlan-tagging" => {
                 let parent = self.observed.parents.entry(self.port.clone()).or_default();
                 parent.tagged = true;
+                parent.is_plain |= rest == "vlan-tagging";
                 parent.has_others |= rest != "vlan-tagging";
             }
             "unit" => self.leave_unit(),
@@ -305,7 +405,7 @@ impl Parser {
     }
 
     fn finish(self) -> ObservedRouting {
-        let Self { mut observed, bound, kept, .. } = self;
+        let Self { mut observed, bound, options, kept, .. } = self;
         for (vid, interface) in bound {
             let id = RoutedId::irb(vid);
             if interface == member_name(&id) {
@@ -318,6 +418,7 @@ impl Parser {
             }
         }
         (observed.one_target, observed.one_route) = (true, true);
+        observed.layout = Layout::new(options);
         observed.memory = kept.into();
         observed
     }
@@ -395,7 +496,7 @@ pub(super) fn render_interfaces(xml: &mut Text, observed: &ObservedConfig, chang
             continue;
         }
         let _ = write!(xml, "<interface><name>{}</name>", escape(name));
-        if name != IRB && is_last && parent.tagged {
+        if name != IRB && is_last && parent.is_plain {
             let _ = write!(xml, "<vlan-tagging{DELETE}/>");
         } else if name != IRB && !set.is_empty() && !parent.tagged {
             xml.push_str("<vlan-tagging/>");
@@ -465,7 +566,7 @@ pub(super) fn render_vrfs(xml: &mut Text, junos: Junos, observed: &ObservedConfi
             render_values(xml, current, vrf, description);
         }
         render_members(xml, current, changes, name);
-        render_routes(xml, current, changes, name);
+        render_routes(xml, observed, current, changes, name);
         xml.push_str("</instance>");
     }
     xml.push_str("</routing-instances>");
@@ -526,8 +627,50 @@ fn render_members(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name
     }
 }
 
-/// Renders the static routes that change. A route goes with its last next hop, and the list with its last route.
-fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name: &str) {
+/// Renders the static routes that change. A route goes with its last next hop, and what is around it with the last route
+/// if others have nothing in it.
+fn render_routes(
+    xml: &mut Text,
+    observed: &ObservedConfig,
+    current: &ObservedVrf,
+    changes: &Changes,
+    name: &str,
+) {
+    let routes = route_edits(changes, name);
+    if routes.iter().all(BTreeMap::is_empty) {
+        return;
+    }
+    let layout = observed.routing.read().and_then(|read| read.layout.get::<Options>());
+    let others = layout.and_then(|options| options.0.get(name)).copied().unwrap_or_default();
+    let goes = [0, 1].map(|at| !others.statics[at] && leaves_no_route(current, &routes[at], at));
+    if goes == [true, true] && !others.rib && !others.options {
+        let _ = write!(xml, "<routing-options{DELETE}/>");
+        return;
+    }
+    xml.push_str("<routing-options>");
+    let rib = format!("<name>{}.inet6.0</name>", escape(name));
+    for (at, list) in routes.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
+        if goes[at] && at == 1 && !others.rib {
+            let _ = write!(xml, "<rib{DELETE}>{rib}</rib>");
+            continue;
+        }
+        let _ = if at == 1 { write!(xml, "<rib>{rib}") } else { Ok(()) };
+        if goes[at] {
+            let _ = write!(xml, "<static{DELETE}/>");
+        } else {
+            xml.push_str("<static>");
+            for (prefix, edit) in list {
+                edit.render(xml, current, prefix);
+            }
+            xml.push_str("</static>");
+        }
+        xml.push_str(if at == 1 { "</rib>" } else { "" });
+    }
+    xml.push_str("</routing-options>");
+}
+
+/// The changes of the routes of a VRF by prefix, for IPv4 and IPv6.
+fn route_edits<'a>(changes: &'a Changes, name: &str) -> [BTreeMap<IpNet, RouteEdit<'a>>; 2] {
     let mut routes: [BTreeMap<IpNet, RouteEdit<'_>>; 2] = Default::default();
     for change in changes.routing.routed.values() {
         for (route, preference) in change.add_routes.iter().filter(|(route, _)| route.vrf == name) {
@@ -539,43 +682,14 @@ fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name:
             routes[family(&route.prefix)].entry(route.prefix).or_default().remove.push(route);
         }
     }
-    if routes.iter().all(BTreeMap::is_empty) {
-        return;
-    }
-    let lists = [false, true].map(|is_v6| {
-        let of_family = current.next_hops.keys().filter(|prefix| family(prefix) == usize::from(is_v6));
-        of_family.collect::<Vec<_>>()
-    });
-    // Whether nothing of a family was there before, and whether nothing is left after.
-    let goes = [0, 1].map(|at| {
-        !lists[at].is_empty()
-            && lists[at]
-                .iter()
-                .all(|prefix| routes[at].get(prefix).is_some_and(|edit| edit.removes_all(current, prefix)))
-            && routes[at].values().all(|edit| edit.add.is_empty())
-    });
-    let stays = [0, 1].map(|at| !goes[at] && (!lists[at].is_empty() || !routes[at].is_empty()));
-    if stays == [false, false] {
-        let _ = write!(xml, "<routing-options{DELETE}/>");
-        return;
-    }
-    xml.push_str("<routing-options>");
-    for (at, list) in routes.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
-        let rib = format!("<rib><name>{}.inet6.0</name>", escape(name));
-        if goes[at] && at == 0 {
-            let _ = write!(xml, "<static{DELETE}/>");
-        } else if goes[at] {
-            let _ = write!(xml, "<rib{DELETE}><name>{}.inet6.0</name></rib>", escape(name));
-        } else {
-            xml.push_str(if at == 0 { "<static>" } else { &rib });
-            xml.push_str(if at == 0 { "" } else { "<static>" });
-            for (prefix, edit) in list {
-                edit.render(xml, current, prefix);
-            }
-            xml.push_str(if at == 0 { "</static>" } else { "</static></rib>" });
-        }
-    }
-    xml.push_str("</routing-options>");
+    routes
+}
+
+/// Whether no route of a family is left after these edits.
+fn leaves_no_route(current: &ObservedVrf, edits: &BTreeMap<IpNet, RouteEdit<'_>>, at: usize) -> bool {
+    let mut prefixes = current.next_hops.keys().filter(|prefix| family(prefix) == at);
+    prefixes.all(|prefix| edits.get(prefix).is_some_and(|edit| edit.removes_all(current, prefix)))
+        && edits.values().all(|edit| edit.add.is_empty())
 }
 
 /// What changes of the static route to one prefix.
@@ -605,7 +719,7 @@ impl RouteEdit<'_> {
         {
             let _ = write!(xml, "<next-hop>{}</next-hop>", route.next_hop);
         }
-        let had = current.routes.iter().any(|((of, _), route)| of == prefix && route.preference.is_some());
+        let had = current.routes_to(prefix).any(|(_, route)| route.preference.is_some());
         if !self.add.is_empty() {
             let _ = match self.preference {
                 Some(value) => write!(xml, "<preference><metric-value>{value}</metric-value></preference>"),

@@ -2,7 +2,8 @@
 //! and interfaces. On a router a VLAN is a sub-interface whose index is its VID (openconfig-interfaces, openconfig-vlan),
 //! on a switch the interface `Vlan<VID>` with `routed-vlan`. Addresses and MTU: openconfig-if-ip.
 //!
-//! A VRF with a distinguisher exports its connected and static routes by table-connections to BGP.
+//! A VRF with a distinguisher exports its connected and static routes by table-connections to BGP. The protocol of static
+//! routes goes with our last route if it has the name that we give it and nothing else. Nothing tells who made such a one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,7 +40,7 @@ impl RoutingDialect for OpenConfig {
         let vrfs = format!(
             "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config/>\
              <inter-instance-policies><import-export-policy><config/></import-export-policy></inter-instance-policies>\
-             <table-connections/><interfaces/><protocols><protocol><identifier/><name/><static-routes/></protocol>\
+             <table-connections/><interfaces/><protocols><protocol><identifier/><name/><config/><static-routes/></protocol>\
              </protocols></network-instance></network-instances>"
         );
         // Those of the other role may be left of the time before the role changed.
@@ -218,9 +219,16 @@ impl Parser {
                 text.clone_into(&mut self.protocol.1);
                 if self.protocol.0 == "STATIC" {
                     vrf.static_routes = Some(text.to_owned());
+                    vrf.keeps_static_routes |= text != STATIC_ROUTES;
+                } else if self.protocol.0 != "DIRECTLY_CONNECTED" {
+                    vrf.has_others = true;
                 }
             }
             _ if self.protocol.0 == "STATIC" => {
+                if let Some(leaf) = rest.strip_prefix("protocols/protocol/config/") {
+                    let is_made = matches!((leaf, text), ("identifier" | "name", _) | ("enabled", "true"));
+                    vrf.keeps_static_routes |= !is_made;
+                }
                 if let Some(rest) = rest.strip_prefix("protocols/protocol/static-routes/static/") {
                     self.route_leaf(rest, text);
                 }
@@ -251,20 +259,32 @@ impl Parser {
 
     fn route_leaf(&mut self, rest: &str, text: &str) {
         match rest {
-            "prefix" => self.prefix = text.parse().ok(),
+            "prefix" => {
+                self.prefix = text.parse().ok();
+                self.count_next_hops(0);
+            }
+            "config/prefix" => {}
+            // What we do not make holds the entry as a next hop of others does.
+            _ if rest.starts_with("config/") => self.count_next_hops(1),
             "next-hops/next-hop/index" => text.clone_into(&mut self.next_hop.0.key),
             "next-hops/next-hop/config/next-hop" => text.clone_into(&mut self.next_hop.1),
             "next-hops/next-hop/config/preference" => self.next_hop.0.preference = text.parse().ok(),
             "next-hops/next-hop" => {
                 let (route, address) = std::mem::take(&mut self.next_hop);
+                self.count_next_hops(1);
                 let Some(prefix) = self.prefix else { return };
                 self.kept.entry(size_of::<ObservedRoute>() + size_of::<RouteKey>());
-                *self.vrf.next_hops.entry(prefix).or_default() += 1;
                 if let Ok(address) = address.parse() {
                     self.vrf.routes.insert((prefix, address), route);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn count_next_hops(&mut self, more: usize) {
+        if let Some(prefix) = self.prefix {
+            *self.vrf.next_hops.entry(prefix).or_default() += more;
         }
     }
 
@@ -498,7 +518,8 @@ fn render_members(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name
     xml.push_str("</interfaces>");
 }
 
-/// Renders the static routes that change. A prefix goes with its last next hop, and all of them with the last prefix.
+/// Renders the static routes that change. A prefix goes with its last next hop, and the protocol with the last prefix if
+/// others have nothing in it.
 fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name: &str) {
     let (mut added, mut removed) = (BTreeMap::new(), BTreeMap::<IpNet, Vec<&str>>::new());
     for change in changes.routing.routed.values() {
@@ -514,15 +535,15 @@ fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name:
         return;
     }
     let goes = |prefix: &IpNet| {
-        let left = removed.get(prefix).map_or(0, Vec::len);
-        !added.contains_key(prefix) && current.next_hops.get(prefix).is_none_or(|all| *all <= left)
+        let all = current.next_hops.get(prefix).copied().unwrap_or_default();
+        !added.contains_key(prefix) && removed.get(prefix).is_some_and(|left| all <= left.len())
     };
     let protocol = current.static_routes.as_deref().unwrap_or(STATIC_ROUTES);
     let key = format!(
         "<identifier xmlns:oc-pol-types=\"{POLICY_TYPES}\">oc-pol-types:STATIC</identifier><name>{}</name>",
         escape(protocol)
     );
-    if added.is_empty() && current.next_hops.keys().all(goes) {
+    if added.is_empty() && !current.keeps_static_routes && current.next_hops.keys().all(goes) {
         let _ = write!(xml, "<protocols><protocol nc:operation=\"remove\">{key}</protocol></protocols>");
         return;
     }

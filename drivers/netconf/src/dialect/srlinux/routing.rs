@@ -2,8 +2,10 @@
 //! `bgp-vpn`, one target in each direction. On a router a VLAN is a routed subinterface whose index is its VID, on a
 //! switch that of `irb1`, which is in the mac-vrf of the VLAN too.
 //!
-//! A port gets `vlan-tagging` with our first subinterface if it had none, and loses it with the last one. A static route
-//! of ours has a next-hop-group of its own.
+//! A port gets `vlan-tagging` with our first subinterface if it had none, and loses it with the last one. Nothing tells
+//! who set it, so an admin who sets it on a port without subinterfaces sets it again after our last one. Just so the lists
+//! of static routes and of next-hop-groups go with their last entries. A static route of ours has a next-hop-group of its
+//! own, which stays while another route uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -481,6 +483,14 @@ struct RouteEdit<'a> {
     remove: Vec<&'a RouteKey>,
 }
 
+impl RouteEdit<'_> {
+    /// Nothing is left of the route.
+    fn removes_all(&self, current: &ObservedVrf, prefix: &IpNet) -> bool {
+        let all = current.next_hops.get(prefix).copied().unwrap_or_default();
+        self.add.is_empty() && all <= self.remove.len()
+    }
+}
+
 /// Renders the static routes that change, each with its next-hop-group. The lists go with their last entries.
 fn render_routes(
     xml: &mut Text,
@@ -508,17 +518,21 @@ fn render_routes(
     let groups = layout.and_then(|layout| layout.0.get(name)).unwrap_or(&none);
     let (mut routes, mut hops) = (String::new(), String::new());
     let (mut gone_routes, mut gone_groups) = (0, 0);
+    let stays = |prefix: &IpNet| edits.get(prefix).is_none_or(|edit| !edit.removes_all(current, prefix));
+    let group_of = |route: &ObservedRoute| route.key.split_once(' ').map(|(_, group)| group.to_owned());
+    let staying = current.routes.iter().filter(|((prefix, _), _)| stays(prefix));
+    let mut used: BTreeSet<String> = staying.filter_map(|(_, route)| group_of(route)).collect();
     for (prefix, edit) in &edits {
-        let old = current.routes.iter().find(|((of, _), _)| of == prefix).map(|(_, route)| route);
-        let group = old.and_then(|route| route.key.split_once(' ')).map(|(_, group)| group.to_owned());
-        let group = group.unwrap_or_else(|| format!("eno-{prefix}"));
+        let old = current.routes_to(prefix).next().map(|(_, route)| route);
+        let group = old.and_then(group_of).unwrap_or_else(|| format!("eno-{prefix}"));
         let key = escape(&group);
-        let left = current.next_hops.get(prefix).copied().unwrap_or_default();
-        if edit.add.is_empty() && left <= edit.remove.len() {
+        if edit.removes_all(current, prefix) {
             gone_routes += 1;
-            gone_groups += 1;
             let _ = write!(routes, "<route{REMOVE}><prefix>{prefix}</prefix></route>");
-            let _ = write!(hops, "<group{REMOVE}><name>{key}</name></group>");
+            if used.insert(group.clone()) {
+                gone_groups += 1;
+                let _ = write!(hops, "<group{REMOVE}><name>{key}</name></group>");
+            }
             continue;
         }
         let _ = write!(routes, "<route><prefix>{prefix}</prefix><next-hop-group>{key}</next-hop-group>");
@@ -538,8 +552,8 @@ fn render_routes(
         for index in edit.remove.iter().filter_map(|route| index_of(route)) {
             let _ = write!(hops, "<nexthop{REMOVE}><index>{index}</index></nexthop>");
         }
-        let used = groups.get(&group).unwrap_or(const { &BTreeMap::new() });
-        let mut free = (1_u16..).filter(|index| !used.contains_key(index));
+        let taken = groups.get(&group).unwrap_or(const { &BTreeMap::new() });
+        let mut free = (1_u16..).filter(|index| !taken.contains_key(index));
         for route in edit.add.iter().filter(|route| index_of(route).is_none()) {
             let Some(index) = free.next() else { break };
             let _ = write!(

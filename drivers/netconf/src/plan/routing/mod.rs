@@ -100,6 +100,7 @@ pub fn plan_routing(
                 excluded,
                 switched,
                 usable: BTreeMap::new(),
+                members: members(read),
                 kept: VlanSet::EMPTY,
                 wanted: BTreeMap::new(),
                 refused: VlanSet::EMPTY,
@@ -139,6 +140,42 @@ fn reject_led_nowhere(vid: VlanId) -> Rejection {
     Rejection::permanent(Item::vlan(vid), "the device is a router, and the VLAN is led into no VRF")
 }
 
+/// The networks of our interfaces in a VRF.
+#[derive(Default)]
+struct Networks {
+    /// Their VLANs.
+    vlans: BTreeMap<IpNet, VlanId>,
+    /// The lengths of their prefixes.
+    lengths: BTreeSet<u8>,
+}
+
+impl Networks {
+    /// Adds the networks of these addresses. The first VLAN of a network counts.
+    fn add<'a>(&mut self, vid: VlanId, addresses: impl Iterator<Item = &'a IpNet>) {
+        for net in addresses {
+            self.lengths.insert(net.prefix_len());
+            self.vlans.entry(net.trunc()).or_insert(vid);
+        }
+    }
+
+    /// The VLAN of the smallest network with this address.
+    fn vlan_of(&self, address: IpAddr) -> Option<VlanId> {
+        let networks = self.lengths.iter().rev().filter_map(|length| IpNet::new(address, *length).ok());
+        networks.into_iter().find_map(|net| self.vlans.get(&net.trunc()).copied())
+    }
+}
+
+/// The VRFs of each interface.
+fn members(observed: &ObservedRouting) -> BTreeMap<&RoutedId, Vec<&str>> {
+    let mut members: BTreeMap<&RoutedId, Vec<&str>> = BTreeMap::new();
+    for (name, vrf) in &observed.vrfs {
+        for id in vrf.interfaces.keys() {
+            members.entry(id).or_default().push(name);
+        }
+    }
+    members
+}
+
 struct Planner<'a> {
     config: &'a ObservedConfig,
     observed: &'a ObservedRouting,
@@ -150,6 +187,8 @@ struct Planner<'a> {
     switched: &'a VlanSet,
     /// The VRFs that VLANs may be led into.
     usable: BTreeMap<&'a str, &'a FabricVrf>,
+    /// The VRFs of each interface.
+    members: BTreeMap<&'a RoutedId, Vec<&'a str>>,
     /// The VLANs whose interfaces and routes stay as they are.
     kept: VlanSet,
     /// The interfaces of all other VLANs that are led into a VRF.
@@ -226,7 +265,7 @@ impl<'a> Planner<'a> {
         if self.desired.device.adopt_vrfs.contains(name) {
             return Ok(set());
         }
-        if current.has_values_of(vrf) { Ok(None) } else { Err(difference(current, vrf)) }
+        if current.agrees_with(vrf) { Ok(None) } else { Err(difference(current, vrf)) }
     }
 
     fn plan_interfaces(&mut self) {
@@ -236,13 +275,26 @@ impl<'a> Planner<'a> {
             let Some(routed) = vlan.routed.as_deref() else { continue };
             if let Some(id) = self.place(vlan.vid, routed) {
                 self.plan_interface(id, routed);
-            } else {
+            } else if !self.is_elsewhere(vlan.vid, &routed.vrf) {
                 self.kept.insert(vlan.vid);
             }
         }
     }
 
-    /// Where the VLAN is to be routed; `None`: it stays as it is.
+    /// Whether an interface of ours leads the VLAN into another VRF than this one. It goes then: out of that VRF alone, it
+    /// would lead into the routes of the device itself.
+    fn is_elsewhere(&self, vid: VlanId, vrf: &str) -> bool {
+        let first = RoutedId::irb(vid);
+        let own = self.own.range::<&RoutedId, _>(&first..).map(|(id, _)| *id);
+        own.take_while(|id| id.vid == vid).any(|id| self.vrfs_of(id).any(|name| name != vrf))
+    }
+
+    /// The VRFs that have an interface now.
+    fn vrfs_of(&self, id: &RoutedId) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.members.get(id).cloned().unwrap_or_default().into_iter()
+    }
+
+    /// Where the VLAN is to be routed; `None`: it stays as it is where it is in no other VRF.
     fn place(&mut self, vid: VlanId, routed: &RoutedInterface) -> Option<RoutedId> {
         let item = || Item::routed(&routed.vrf, vid);
         if self.excluded.routed(vid) {
@@ -317,10 +369,8 @@ impl<'a> Planner<'a> {
             let values = InterfaceValues { id: id.clone(), description, addresses, mtu: routed.mtu };
             self.change(vid).set = Some(values);
         }
-        for (name, vrf) in &observed.vrfs {
-            if *name != routed.vrf && vrf.interfaces.contains_key(&id) {
-                self.change(vid).leave.insert((name.clone(), id.clone()));
-            }
+        for name in self.vrfs_of(&id).filter(|name| *name != routed.vrf) {
+            self.change(vid).leave.insert((name.to_owned(), id.clone()));
         }
         if !observed.vrfs.get(&routed.vrf).is_some_and(|vrf| vrf.interfaces.contains_key(&id)) {
             self.change(vid).join = Some((routed.vrf.clone(), id.clone()));
@@ -340,22 +390,25 @@ impl<'a> Planner<'a> {
             if is_wanted || !self.drops(id.vid) {
                 continue;
             }
-            let vrfs = self.observed.vrfs.iter().filter(|(_, vrf)| vrf.interfaces.contains_key(&id));
-            let left: Vec<(String, RoutedId)> = vrfs.map(|(name, _)| (name.clone(), id.clone())).collect();
+            let left = self.vrfs_of(&id).map(|name| (name.to_owned(), id.clone()));
             let change = self.change(id.vid);
             change.leave.extend(left);
             change.remove.insert(id);
         }
     }
 
-    /// The networks of our interfaces in a VRF, those of the desired state first.
-    fn networks_in(&self, vrf: &str) -> Vec<(VlanId, IpNet)> {
-        let wanted = self.wanted.iter().filter(|(_, (_, routed))| routed.vrf == vrf);
-        let wanted = wanted.flat_map(|(vid, (_, routed))| routed.addresses.iter().map(|net| (*vid, *net)));
-        let members = self.observed.vrfs.get(vrf).into_iter().flat_map(|vrf| vrf.interfaces.keys());
-        let own = members.filter_map(|id| Some((id.vid, *self.own.get(id)?)));
-        let own = own.flat_map(|(vid, interface)| interface.addresses.iter().map(move |net| (vid, *net)));
-        wanted.chain(own).collect()
+    /// The networks of our interfaces by VRF, wanted and observed.
+    fn networks(&self) -> BTreeMap<&'a str, Networks> {
+        let mut networks: BTreeMap<&str, Networks> = BTreeMap::new();
+        for (vid, (_, routed)) in &self.wanted {
+            networks.entry(&routed.vrf).or_default().add(*vid, routed.addresses.iter());
+        }
+        for (id, interface) in &self.own {
+            for name in self.vrfs_of(id) {
+                networks.entry(name).or_default().add(id.vid, interface.addresses.iter());
+            }
+        }
+        networks
     }
 
     fn plan_routes(&mut self) {
@@ -367,13 +420,12 @@ impl<'a> Planner<'a> {
                 wanted.insert(key, (*vid, route.preference));
             }
         }
-        let observed = self.observed;
+        let (observed, networks) = (self.observed, self.networks());
         for (name, vrf) in observed.vrfs.iter().filter(|(_, vrf)| !vrf.routes.is_empty()) {
-            let networks = self.networks_in(name);
+            let networks = networks.get(name.as_str());
             for ((prefix, next_hop), now) in &vrf.routes {
                 let key = RouteKey { vrf: name.clone(), prefix: *prefix, next_hop: *next_hop };
-                let owner = networks.iter().find(|(_, net)| net.contains(next_hop)).map(|(vid, _)| *vid);
-                match (wanted.get(&key), owner) {
+                match (wanted.get(&key), networks.and_then(|networks| networks.vlan_of(*next_hop))) {
                     (Some((_, preference)), _) if preference.map(u32::from) == now.preference => {
                         wanted.remove(&key);
                     }
@@ -385,7 +437,7 @@ impl<'a> Planner<'a> {
             }
         }
         for (key, (vid, preference)) in wanted {
-            if self.observed.one_route && self.is_of_others(&key) {
+            if observed.one_route && self.is_of_others(&key, networks.get(key.vrf.as_str())) {
                 let reason =
                     format!("the device has a route to {} in VRF {} that is not ours", key.prefix, key.vrf);
                 self.reject(Item::routed(&key.vrf, vid), reason);
@@ -396,13 +448,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A prefix has a next hop that is not ours.
-    fn is_of_others(&self, key: &RouteKey) -> bool {
+    /// A prefix has a next hop that is not in our networks.
+    fn is_of_others(&self, key: &RouteKey, networks: Option<&Networks>) -> bool {
         let Some(vrf) = self.observed.vrfs.get(&key.vrf) else { return false };
-        let networks = self.networks_in(&key.vrf);
-        let is_ours = |next_hop: &IpAddr| networks.iter().any(|(_, net)| net.contains(next_hop));
-        let ours = vrf.routes.keys().filter(|(prefix, next_hop)| *prefix == key.prefix && is_ours(next_hop));
-        vrf.next_hops.get(&key.prefix).is_some_and(|all| *all > ours.count())
+        let is_ours = |next_hop: &IpAddr| networks.is_some_and(|all| all.vlan_of(*next_hop).is_some());
+        let ours = vrf.routes_to(&key.prefix).filter(|(next_hop, _)| is_ours(next_hop)).count();
+        vrf.next_hops.get(&key.prefix).is_some_and(|all| *all > ours)
     }
 
     /// The interface was read and is there no more, so it belongs to nobody.
@@ -423,7 +474,8 @@ impl<'a> Planner<'a> {
             let is_left = |id: &RoutedId| left.contains(&(name.clone(), id.clone()));
             let stays = |id: &RoutedId| !is_left(id) && !self.is_gone(id);
             if vrf.has_others || vrf.interfaces.keys().any(stays) {
-                let message = format!("VRF {name} is not removed: interfaces of others are in it");
+                let message =
+                    format!("VRF {name} is not removed: interfaces or settings of others are in it");
                 self.plan.notes.push(Note::new("StillUsed", Item::vrf(name), message));
             } else {
                 self.plan.changes.vrfs.insert(name.clone(), VrfChange::Remove);
@@ -448,15 +500,26 @@ fn difference(current: &ObservedVrf, vrf: &FabricVrf) -> String {
     let values = [
         (
             "distinguisher",
+            false,
             list(&mut current.route_distinguisher.iter()),
             list(&mut vrf.route_distinguisher.iter()),
         ),
-        ("import targets", list(&mut current.import_targets.iter()), list(&mut vrf.import_targets.iter())),
-        ("export targets", list(&mut current.export_targets.iter()), list(&mut vrf.export_targets.iter())),
+        (
+            "import targets",
+            current.policies[0],
+            list(&mut current.import_targets.iter()),
+            list(&mut vrf.import_targets.iter()),
+        ),
+        (
+            "export targets",
+            current.policies[1],
+            list(&mut current.export_targets.iter()),
+            list(&mut vrf.export_targets.iter()),
+        ),
     ];
-    let differing = values.iter().filter(|(_, is, want)| is != want);
+    let differing = values.iter().filter(|(_, by_policy, is, want)| !by_policy && is != want);
     let differing: Vec<String> =
-        differing.map(|(what, is, want)| format!("{what} {is} instead of {want}")).collect();
+        differing.map(|(what, _, is, want)| format!("{what} {is} instead of {want}")).collect();
     format!(
         "VRF {} exists on the device and is not ours, with {}: change the VRF here or there, or name it in AdoptVRFs \
          of the FabricDevice",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use eno_schemas::{FabricVrf, VlanId, is_vlan_name, vrf_description};
 use ipnet::IpNet;
@@ -110,11 +110,14 @@ impl ObservedInterface {
 
 /// A port with sub-interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the port")]
 pub struct ObservedParent {
     /// Packets without a tag are used.
     pub untagged: bool,
     /// Packets with a tag are used, or are allowed to be.
     pub tagged: bool,
+    /// Packets with a tag are used by the setting that the driver makes.
+    pub is_plain: bool,
     /// The number of its sub-interfaces.
     pub units: usize,
     /// It has more than sub-interfaces, and than what they need.
@@ -134,6 +137,8 @@ pub struct ObservedVrf {
     pub import_targets: BTreeSet<String>,
     /// The targets that it exports.
     pub export_targets: BTreeSet<String>,
+    /// Whether policies decide what it imports, and what it exports. They are not ENO's.
+    pub policies: [bool; 2],
     /// Whether it exports its connected and static routes; `None`: some of them.
     pub exports: Option<bool>,
     /// Its interfaces of single VLANs, with their names in it.
@@ -146,6 +151,8 @@ pub struct ObservedVrf {
     pub next_hops: BTreeMap<IpNet, usize>,
     /// The device's name of its static routes, if it has any.
     pub static_routes: Option<String>,
+    /// Others have more there than routes.
+    pub keeps_static_routes: bool,
 }
 
 /// A static route of a VRF.
@@ -166,6 +173,20 @@ impl ObservedVrf {
     /// Its distinguisher and its targets are as desired.
     pub(crate) fn has_values_of(&self, vrf: &FabricVrf) -> bool {
         self.route_distinguisher == vrf.route_distinguisher && self.has_targets_of(vrf)
+    }
+
+    /// The same, where a policy does not decide.
+    pub(super) fn agrees_with(&self, vrf: &FabricVrf) -> bool {
+        self.route_distinguisher == vrf.route_distinguisher
+            && (self.policies[0] || self.import_targets.iter().eq(&vrf.import_targets))
+            && (self.policies[1] || self.export_targets.iter().eq(&vrf.export_targets))
+    }
+
+    /// Its static routes to a prefix, by next hop.
+    pub(crate) fn routes_to(&self, prefix: &IpNet) -> impl Iterator<Item = (&IpAddr, &ObservedRoute)> {
+        let (prefix, first) = (*prefix, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let all = self.routes.range((prefix, first)..).take_while(move |((of, _), _)| *of == prefix);
+        all.map(|((_, next_hop), route)| (next_hop, route))
     }
 
     /// Its targets are as desired.

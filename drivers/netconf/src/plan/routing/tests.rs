@@ -124,6 +124,45 @@ fn foreign_vrf_is_used_only_while_its_values_are_desired() {
 }
 
 #[test]
+fn policy_of_others_is_neither_compared_nor_changed() {
+    let desired = desired(DeviceRole::Switch);
+    let mut ours = made();
+    ours.vrfs.get_mut("blue").unwrap().policies = [true, true];
+    assert!(planned(ours, &desired).changes.is_empty());
+    let mut theirs = foreign_vrf("1:1");
+    let blue = theirs.vrfs.get_mut("blue").unwrap();
+    (blue.policies, blue.import_targets) = ([true, false], BTreeSet::new());
+    let plan = planned(theirs.clone(), &desired);
+    assert_eq!((reasons(&plan), plan.vrfs.len()), (Vec::new(), 1));
+    theirs.vrfs.get_mut("blue").unwrap().export_targets = BTreeSet::new();
+    let refused = reasons(&planned(theirs, &desired));
+    assert!(refused[0].contains("is not ours, with export targets none instead of 1:2:"), "{refused:?}");
+}
+
+#[test]
+fn vlan_of_a_refused_vrf_leaves_another_vrf() {
+    let mut desired = desired(DeviceRole::Switch);
+    let mut routing = made();
+    let blue = routing.vrfs["blue"].clone();
+    routing.vrfs.insert("red".into(), ObservedVrf { description: Some("eno-c red".into()), ..blue });
+    let refused = routing.vrfs.get_mut("blue").unwrap();
+    (refused.description, refused.route_distinguisher) = (None, Some("9:9".into()));
+    (refused.interfaces, refused.routes, refused.next_hops) = Default::default();
+    desired.vrfs.push(FabricVrf { import_targets: vec!["1:2".into()], ..vrf("red", Some("1:1"), "1:2") });
+    let plan = planned(routing.clone(), &desired);
+    assert!(reasons(&plan)[0].starts_with("VRF blue: VRF blue exists on the device and is not ours"));
+    let change = &plan.changes.routed[&vid(5)];
+    let id = RoutedId::irb(vid(5));
+    assert_eq!((&change.remove, &change.leave), (&[id.clone()].into(), &[("red".into(), id)].into()));
+    assert_eq!(change.remove_routes.len(), 1);
+    // Where it is to be, it stays.
+    let red = routing.vrfs.remove("red").unwrap();
+    let blue = routing.vrfs.get_mut("blue").unwrap();
+    (blue.interfaces, blue.routes, blue.next_hops) = (red.interfaces, red.routes, red.next_hops);
+    assert!(planned(routing, &desired).changes.routed.is_empty());
+}
+
+#[test]
 fn interface_of_others_stays() {
     let mut routing = foreign_vrf("1:1");
     let foreign = ObservedInterface {
@@ -200,7 +239,10 @@ fn vrf_of_ours_with_interfaces_of_others_stays() {
     routing.vrfs.get_mut("blue").unwrap().has_others = true;
     let plan = planned(routing, &desired);
     assert!(!plan.changes.removes("blue"));
-    assert_eq!(plan.notes[0].message.to_string(), "VRF blue is not removed: interfaces of others are in it");
+    assert_eq!(
+        plan.notes[0].message.to_string(),
+        "VRF blue is not removed: interfaces or settings of others are in it"
+    );
     // What is there belongs to another cluster, perhaps.
     let contested = ObservedConfig { contested: set("7"), ..observed(made()) };
     assert!(plan_routing(&contested, &desired, &Exclusions::default(), &set("")).changes.is_empty());
