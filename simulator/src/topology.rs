@@ -509,7 +509,7 @@ mod tests {
         let end = |switch: &str, port: &str| LinkEnd { switch: switch.to_owned(), port: port.to_owned() };
         let links = [
             Link { a: end("gw1", "xe-0/0/1"), b: end("spine1", "Ethernet32") },
-            Link { a: end("gw1", "xe-0/0/2"), b: end("leaf1", "Ethernet50") },
+            Link { a: end("gw1", "xe-0/0/2"), b: end("leaf1", "Ethernet48") },
         ];
         assert_eq!(topology.links[2..], links);
         let text = serde_json::to_string(&topology).expect("JSON");

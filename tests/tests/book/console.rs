@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use eno_control_plane::parts::{Part, Parts};
 use eno_lab::sandbox::SandboxOptions;
-use eno_simulator::Topology;
 use eno_tests::{poll, with_own_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -105,7 +104,7 @@ async fn check(shell: &mut Shell, dir: &Path, step: &Step) -> Result<(), String>
 }
 
 fn like_the_tutorial(options: &mut SandboxOptions) {
-    options.topology = Topology::leaf_spine(2, 2, 4);
+    options.topology = eno_lab::sandbox::topology(4);
 }
 
 #[test]

@@ -35,7 +35,7 @@ const fn namespaced(
     Role { name, namespaced: true, reads, writes }
 }
 
-const NFVO: &[&str] = &["l2serviceattachments", "l2services", "routes", "subnets"];
+const NFVO: &[&str] = &["l2serviceattachments", "l2services", "routes", "subnets", "vrfattachments"];
 /// The resources that the commands read: the kinds in the order in which they list them, and Kubernetes' own.
 const ALL: &[&str] = &[
     "bridges",
@@ -50,11 +50,13 @@ const ALL: &[&str] = &[
     "podnetworkconfigs",
     "routes",
     "subnets",
+    "vrfattachments",
+    "vrfs",
     "namespaces",
     "nodes",
     "pods",
 ];
-const KINDS: &[&str] = ALL.split_at(12).0;
+const KINDS: &[&str] = ALL.split_at(14).0;
 const ALL_BUT_PODS: &[&str] = ALL.split_at(ALL.len() - 1).0;
 
 /// All ClusterRoles but those of drivers.

@@ -7,7 +7,8 @@ use super::layers::sources_of_the_core;
 /// The public methods of `Engine` that decide.
 const DECIDING: [&str; 2] = ["handle", "reconcile"];
 /// Those that read.
-const READING: [&str; 6] = ["desired", "missing_references", "need_of", "path", "ports", "status"];
+const READING: [&str; 7] =
+    ["desired", "missing_references", "need_of", "path", "ports", "status", "ways_into_vrfs"];
 
 /// The parameters of the public methods of `Engine` in a formatted source, by name.
 fn public_methods(source: &str) -> Vec<(&str, &str)> {

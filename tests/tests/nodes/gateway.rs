@@ -17,10 +17,9 @@ use crate::nodes::pod_configs::{configured, field};
 /// The address of the host behind each VRF.
 const OUTSIDE: &str = "198.51.100.1";
 
-/// Two networks of one namespace with the same prefixes, each led into a VRF of its name.
+/// Two networks of a namespace, which has to exist, with the same prefixes, each led into a VRF of its name.
 fn two_networks(namespace: &str, first_vid: u16) -> String {
-    let mut yaml =
-        unchecked_namespace(namespace) + &connection_point(namespace, "br-data", "Interfaces: [eth1]");
+    let mut yaml = connection_point(namespace, "br-data", "Interfaces: [eth1]");
     yaml += &object(
         "Route",
         &format!("name: {namespace}"),
@@ -80,6 +79,8 @@ async fn host_pings(system: &System, vrf: &str, address: &str, reached: bool) {
 fn pods_reach_the_hosts_behind_their_vrfs_only() {
     with_shared_nodes(async |system| {
         let objects = two_networks("outward", 160);
+        let namespace = unchecked_namespace("outward");
+        system.apply(&namespace).await;
         system.apply(&objects).await;
         let pods = deployment("outward", "cnf", 2, &json!({}));
         system.apply(&pods).await;
@@ -117,7 +118,7 @@ fn pods_reach_the_hosts_behind_their_vrfs_only() {
             Some(Phase::Ready)
         );
         system.delete(&pods).await;
-        system.delete(&objects).await;
+        system.delete(&[objects, namespace].concat()).await;
         assert!(system.view("gw1").await.vrfs.keys().all(|vrf| !vrf.starts_with("outward")));
     });
 }
@@ -127,6 +128,8 @@ fn pods_reach_the_hosts_behind_their_vrfs_only() {
 fn changed_address_and_static_route_of_a_gateway_lead_to_pods() {
     with_shared_nodes(async |system| {
         let objects = two_networks("behind", 170);
+        let namespace = unchecked_namespace("behind");
+        system.apply(&namespace).await;
         system.apply(&objects).await;
         let pods =
             deployment("behind", "cnf", 1, &json!({"attach.eno.k8s.io/blue": "net1", "podconfig": "behind"}));
@@ -166,6 +169,6 @@ fn changed_address_and_static_route_of_a_gateway_lead_to_pods() {
         system.becomes::<VRF>("behind-blue", Phase::Ready).await;
         system.delete(config).await;
         system.delete(&pods).await;
-        system.delete(&objects).await;
+        system.delete(&[objects, namespace].concat()).await;
     });
 }

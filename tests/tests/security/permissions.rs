@@ -40,6 +40,8 @@ pub const KINDS: &[&str] = &[
     "physicalnetworks",
     "routes",
     "subnets",
+    "vrfattachments",
+    "vrfs",
 ];
 const STATUSES: &[&str] = &[
     "connectionpoints/status",
@@ -52,6 +54,8 @@ const STATUSES: &[&str] = &[
     "podnetworks/status",
     "routes/status",
     "subnets/status",
+    "vrfattachments/status",
+    "vrfs/status",
 ];
 
 const fn engine(

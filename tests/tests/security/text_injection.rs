@@ -48,6 +48,7 @@ const UNRESTRICTED_FIELDS: &[(&str, &str)] = &[
     ("NodePool NodeSelector/matchExpressions/*/values/*", "they are compared with labels of nodes"),
     ("NodePool NodeSelector/matchLabels/a", "it is compared with labels of nodes"),
     ("PhysicalNetwork Namespaces/matchLabels/tenant", "it is compared with labels of namespaces"),
+    ("VRF Services/matchLabels/vrf", "it is compared with labels of L2Services"),
     (
         "PodConfig networkAttachments/*/alias",
         "the engine refuses control characters; netlink carries it as bytes",
