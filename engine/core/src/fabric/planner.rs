@@ -26,8 +26,16 @@ pub(super) type Endpoints = (BTreeSet<Name>, BTreeSet<Name>, BTreeSet<Name>);
 impl Fabric {
     /// Places a network on switch ports and removes it from others.
     pub(super) fn place(&mut self, config: &Config, store: &Store, vlan: &Vlans, key: &Key, work: &mut Work) {
-        let desired = self.desired_plan(store, vlan, key);
+        let mut desired = self.desired_plan(store, vlan, key);
         let desired_routed = self.desired_routed(store, key, desired.as_ref());
+        if let Some((_, ports)) = &mut desired {
+            // The VRF may not have our finalizer yet, and a router has nothing of a VLAN but its interface in a VRF.
+            let waits =
+                |device: &Name| self.topology.is_router(device) && !desired_routed.contains_key(device);
+            if ports.keys().any(waits) {
+                Arc::make_mut(ports).retain(|device, _| !waits(device));
+            }
+        }
         let known = self.placements.get(key);
         if known.is_some_and(|known| {
             known.rejected_by.is_some()

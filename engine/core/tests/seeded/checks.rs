@@ -62,6 +62,14 @@ impl Cluster {
             if let Some(vlan) = fabric.vlans.iter().find(|vlan| vlan.owners.len() != 1) {
                 return Err(format!("VLAN {} is of {:?}", vlan.vid, vlan.owners));
             }
+            let has_vrf = |name: &str| fabric.vrfs.iter().any(|vrf| vrf.name == name);
+            let is_led = |vlan: &FabricVlan| match &vlan.routed {
+                Some(routed) => has_vrf(&routed.vrf),
+                None => fabric.device.role.is_switch(),
+            };
+            if let Some(vlan) = fabric.vlans.iter().find(|vlan| !is_led(vlan)) {
+                return Err(format!("VLAN {} is led into no VRF of the command: {fabric:?}", vlan.vid));
+            }
         }
         self.check_cabling()?;
         self.check_routed()?;
