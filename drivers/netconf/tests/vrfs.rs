@@ -252,8 +252,8 @@ async fn vrf_is_made_changed_repaired_and_removed(subject: Subject) {
         let edit = subject.without_addresses[usize::from(role == DeviceRole::Switch)];
         let edit = edit.replace("nc:operation", &format!("xmlns:nc='{NETCONF}' nc:operation"));
         bench.switch(DEVICE).edit_xml_by_hand(&edit).expect("an edit");
-        let told = tokio::time::timeout(Duration::from_secs(10), notified.next()).await;
-        assert_eq!(told.expect("the device tells").as_deref(), Some(DEVICE));
+        let change = tokio::time::timeout(Duration::from_secs(10), notified.next()).await;
+        assert_eq!(change.expect("a notification").as_deref(), Some(DEVICE));
         drop(notified);
         let repaired = bench.reconcile(DEVICE, desired.clone()).await;
         assert_made(&repaired);
@@ -384,13 +384,13 @@ async fn change_of_the_first_vrf_is_notified(subject: Subject) {
     assert_made(&made);
     assert_made(&bench.settle(DEVICE, &with_new_port_memory(&desired, &made)).await);
     let mut notified = Box::pin(bench.driver.changed());
-    // What the driver itself did is told too.
+    // The device notifies of changes of the driver itself too.
     while notified.next().now_or_never().is_some() {}
     let edit =
         subject.without_addresses[1].replace("nc:operation", &format!("xmlns:nc='{NETCONF}' nc:operation"));
     bench.switch(DEVICE).edit_xml_by_hand(&edit).expect("an edit");
-    let told = tokio::time::timeout(Duration::from_secs(10), notified.next()).await;
-    assert_eq!(told.expect("the device tells").as_deref(), Some(DEVICE));
+    let change = tokio::time::timeout(Duration::from_secs(10), notified.next()).await;
+    assert_eq!(change.expect("a notification").as_deref(), Some(DEVICE));
 }
 
 /// Two clusters with one identifier end with the interfaces of both.

@@ -100,14 +100,14 @@ fn service_is_led_into_a_vrf_and_out_of_it() {
             assert!(ports.contains(&(switch.to_owned(), port.to_owned())), "{ports:?}");
         }
 
-        // A next hop that the gateway no longer has is told on the Subnet, and a pod can't have the address meanwhile.
+        // A condition of the Subnet names a next hop that the gateway no longer has.
         let moved = leading.replace("10.64.0.1/24", "10.64.0.2/24");
         system.apply_until_ready::<VRFAttachment>(&moved, "led").await;
         until_answering(system, "led", 640, &["10.64.0.2/24"]).await;
-        let told = |subnet: &Subnet| {
+        let names_the_hop = |subnet: &Subnet| {
             message_of(subnet).is_some_and(|text| text.contains("NextHop 10.64.0.1 of Route led"))
         };
-        system.until_one::<Subnet>("led", "a next hop that does not answer", told).await;
+        system.until_one::<Subnet>("led", "a next hop that does not answer", names_the_hop).await;
         system.apply_until_ready::<VRFAttachment>(&leading, "led").await;
         system
             .until_one::<Subnet>("led", "a next hop that answers", |subnet| message_of(subnet).is_none())

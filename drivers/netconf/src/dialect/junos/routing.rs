@@ -128,23 +128,6 @@ fn written(text: &str) -> String {
     }
 }
 
-/// The interface with the unit.
-fn interface_name(id: &RoutedId) -> &str {
-    id.port.as_deref().unwrap_or(IRB)
-}
-
-/// The name of a unit in a routing instance.
-fn member_name(id: &RoutedId) -> String {
-    format!("{}.{}", interface_name(id), id.vid)
-}
-
-/// The interface of a VLAN with this name.
-fn member(name: &str) -> Option<RoutedId> {
-    let (port, unit) = name.rsplit_once('.')?;
-    let vid = unit.parse().ok()?;
-    Some(if port == IRB { RoutedId::irb(vid) } else { RoutedId::on(port, vid) })
-}
-
 #[derive(Default)]
 struct Parser {
     observed: ObservedRouting,
@@ -279,7 +262,7 @@ impl Parser {
             "vrf-import" => vrf.policies[0] = true,
             "vrf-export" => vrf.policies[1] = true,
             "vrf-table-label" => self.has_label = true,
-            "interface/name" => match member(text) {
+            "interface/name" => match RoutedId::of_unit(text, IRB) {
                 Some(id) => {
                     self.kept.entry(size_of::<RoutedId>());
                     vrf.interfaces.insert(id, text.to_owned());
@@ -408,7 +391,7 @@ impl Parser {
         let Self { mut observed, bound, options, kept, .. } = self;
         for (vid, interface) in bound {
             let id = RoutedId::irb(vid);
-            if interface == member_name(&id) {
+            if interface == id.unit_name(IRB) {
                 observed.interfaces.entry(id).and_modify(|unit| unit.fits = true);
             } else {
                 // The VLAN is routed by another interface.
@@ -433,7 +416,7 @@ pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<Change
         .flat_map(|text| text.split(|c: char| c.is_whitespace() || "[]\"'`,;()<>=".contains(c)))
         .collect();
     let routed = |vid: VlanId| changes.routing.routed.contains_key(&vid).then_some(vid);
-    let named = words.iter().find_map(|word| member(word).and_then(|id| routed(id.vid)));
+    let named = words.iter().find_map(|word| RoutedId::of_unit(word, IRB).and_then(|id| routed(id.vid)));
     let unit = || {
         let after = words.windows(2).filter(|pair| pair[0] == "unit");
         after.filter_map(|pair| pair[1].parse().ok()).find_map(routed)
@@ -481,10 +464,10 @@ pub(super) fn render_interfaces(xml: &mut Text, observed: &ObservedConfig, chang
     let mut by_name: BTreeMap<&str, (Vec<VlanId>, Vec<&InterfaceValues>)> = BTreeMap::new();
     for change in changes.routing.routed.values() {
         for id in &change.remove {
-            by_name.entry(interface_name(id)).or_default().0.push(id.vid);
+            by_name.entry(id.interface_name(IRB)).or_default().0.push(id.vid);
         }
         if let Some(set) = &change.set {
-            by_name.entry(interface_name(&set.id)).or_default().1.push(set);
+            by_name.entry(set.id.interface_name(IRB)).or_default().1.push(set);
         }
     }
     let read = observed.routing.read();
@@ -622,7 +605,7 @@ fn render_members(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name
             }
         }
         if let Some((_, id)) = change.join.as_ref().filter(|(vrf, _)| vrf == name) {
-            let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&member_name(id)));
+            let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&id.unit_name(IRB)));
         }
     }
 }

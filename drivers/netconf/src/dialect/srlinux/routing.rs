@@ -58,23 +58,6 @@ impl RoutingDialect for SrLinux {
     }
 }
 
-/// The interface with the subinterface.
-fn interface_name(id: &RoutedId) -> &str {
-    id.port.as_deref().unwrap_or(IRB)
-}
-
-/// The name of a subinterface in a network-instance.
-fn member_name(id: &RoutedId) -> String {
-    format!("{}.{}", interface_name(id), id.vid)
-}
-
-/// The subinterface of a VLAN with this name.
-fn member(name: &str) -> Option<RoutedId> {
-    let (port, index) = name.rsplit_once('.')?;
-    let vid = index.parse().ok()?;
-    Some(if port == IRB { RoutedId::irb(vid) } else { RoutedId::on(port, vid) })
-}
-
 #[derive(Default)]
 struct Parser {
     observed: ObservedRouting,
@@ -191,8 +174,8 @@ impl Parser {
             let irbs = members.into_iter().filter(|member| member.starts_with("irb"));
             self.bound.extend(irbs.filter_map(|member| Some((vid?, member))));
         } else {
-            vrf.has_others = members.iter().any(|name| member(name).is_none());
-            let known = members.into_iter().filter_map(|name| Some((member(&name)?, name)));
+            vrf.has_others = members.iter().any(|name| RoutedId::of_unit(name, IRB).is_none());
+            let known = members.into_iter().filter_map(|name| Some((RoutedId::of_unit(&name, IRB)?, name)));
             vrf.interfaces = known.collect();
         }
         vrf.is_vrf = self.kind == "ip-vrf";
@@ -278,7 +261,7 @@ impl Parser {
     fn finish(self) -> ObservedRouting {
         let Self { mut observed, bound, groups, kept, .. } = self;
         let (own, foreign): (Vec<_>, Vec<_>) =
-            bound.into_iter().partition(|(vid, name)| *name == member_name(&RoutedId::irb(*vid)));
+            bound.into_iter().partition(|(vid, name)| *name == RoutedId::irb(*vid).unit_name(IRB));
         let own: BTreeSet<VlanId> = own.into_iter().map(|(vid, _)| vid).collect();
         for (id, interface) in observed.interfaces.iter_mut().filter(|(id, _)| id.port.is_none()) {
             interface.fits &= own.contains(&id.vid);
@@ -304,7 +287,7 @@ pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<Change
             "name" if changes.routing.vrfs.contains_key(value) => vrf = Some(value),
             "name" => {
                 of_switched = changes.ports.contains_key(value);
-                vid = member(value).and_then(|id| routed(id.vid)).or(vid);
+                vid = RoutedId::of_unit(value, IRB).and_then(|id| routed(id.vid)).or(vid);
             }
             "index" if !of_switched => vid = value.parse().ok().and_then(routed).or(vid),
             _ => {}
@@ -313,7 +296,7 @@ pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<Change
     let message = error.message.as_deref().unwrap_or_default();
     let words = message.split(|c: char| c.is_whitespace() || "\"'`,;:()<>=".contains(c));
     let in_message = words
-        .filter_map(member)
+        .filter_map(|name| RoutedId::of_unit(name, IRB))
         .filter(|id| id.port.as_ref().is_none_or(|port| !changes.ports.contains_key(port)));
     vid.or_else(|| in_message.into_iter().find_map(|id| routed(id.vid)))
         .map(ChangeUnit::Routed)
@@ -355,7 +338,7 @@ pub(super) fn render(xml: &mut Text, observed: &ObservedConfig, changes: &Change
                 }
             }
             if let Some((_, id)) = change.join.as_ref().filter(|(vrf, _)| vrf == name) {
-                let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&member_name(id)));
+                let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&id.unit_name(IRB)));
             }
         }
         render_routes(xml, observed, current, changes, name);
@@ -367,10 +350,10 @@ fn render_interfaces(xml: &mut Text, observed: &ObservedConfig, changes: &Change
     let mut by_name: BTreeMap<&str, (Vec<VlanId>, Vec<&InterfaceValues>)> = BTreeMap::new();
     for change in changes.routing.routed.values() {
         for id in &change.remove {
-            by_name.entry(interface_name(id)).or_default().0.push(id.vid);
+            by_name.entry(id.interface_name(IRB)).or_default().0.push(id.vid);
         }
         if let Some(set) = &change.set {
-            by_name.entry(interface_name(&set.id)).or_default().1.push(set);
+            by_name.entry(set.id.interface_name(IRB)).or_default().1.push(set);
         }
     }
     let read = observed.routing.read();

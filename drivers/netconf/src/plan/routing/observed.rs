@@ -67,6 +67,23 @@ impl RoutedId {
     pub fn on(port: impl Into<String>, vid: VlanId) -> Self {
         Self { vid, port: Some(port.into()) }
     }
+
+    /// The interface that has it as a unit; `irb`: the one of all that are beside VLANs.
+    pub fn interface_name<'a>(&'a self, irb: &'a str) -> &'a str {
+        self.port.as_deref().unwrap_or(irb)
+    }
+
+    /// Its name as a unit, `<interface>.<VLAN>`.
+    pub fn unit_name(&self, irb: &str) -> String {
+        format!("{}.{}", self.interface_name(irb), self.vid)
+    }
+
+    /// The unit of this name, if its number is a VLAN ID.
+    pub fn of_unit(name: &str, irb: &str) -> Option<Self> {
+        let (port, unit) = name.rsplit_once('.')?;
+        let vid = unit.parse().ok()?;
+        Some(if port == irb { Self::irb(vid) } else { Self::on(port, vid) })
+    }
 }
 
 impl fmt::Display for RoutedId {
