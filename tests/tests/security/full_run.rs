@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use eno_control_plane::{NatsKey, NatsUser};
 use eno_nbi_crds::{
     ConfigPhase, FORGET_ANNOTATION, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
-    Phase, PodConfig, Route, Subnet,
+    Phase, PodConfig, Route, Subnet, VRFAttachment,
 };
 use eno_tests::{
     Receiver, System, attachment, connection_point, deployment, object, service, subnet, two_nodes,
@@ -215,6 +215,14 @@ fn network(callback: &str, failing_endpoint: &str) -> String {
         ),
         connection_point("record", "br-rec", "NodePool: record, Interfaces: [eth1]"),
         service("record", 500, &format!("Subnets: [record], {signed}")),
+        object("VRF", "name: record", &format!("Devices: [{{Name: gw1}}], {signed}")),
+        object(
+            "VRFAttachment",
+            "name: record",
+            &format!(
+                "VRF: record, L2Service: record, Interfaces: [{{Device: gw1, Addresses: [10.90.0.1/24]}}], {signed}"
+            ),
+        ),
         service(
             "record-refused",
             666,
@@ -254,6 +262,7 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     let labels = json!({ "attach.eno.k8s.io/record": "net1", "podNetworkConfig": "record" });
     let cnf = deployment(NAMESPACE, "cnf", 1, &labels);
     system.apply_until_ready::<L2ServiceAttachment>(&cnf, "record/record").await;
+    system.becomes::<VRFAttachment>("record", Phase::Ready).await;
     let refused = (Phase::Error, &["VLAN 666"]);
     system.becomes::<L2Service>("record-refused", refused).await;
     let pods = system.running(NAMESPACE, "app=cnf", 1).await;
