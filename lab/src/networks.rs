@@ -38,6 +38,7 @@ pub(crate) fn connection_point(name: &str, bridge: &str) -> ConnectionPoint {
         node_pool: Some(name.to_owned()),
         interfaces: vec!["eth1".to_owned()],
         trunk_namespaces: None,
+        verify: None,
         callbacks: Callbacks::default(),
     };
     ConnectionPoint::new(name, spec)

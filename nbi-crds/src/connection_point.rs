@@ -1,6 +1,6 @@
 //! ConnectionPoint: where pods of some nodes meet the fabric.
 
-use eno_schemas::{CniName, InterfaceType};
+use eno_schemas::{CniName, InterfaceType, VerifyBetween, VerifyMode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
@@ -51,6 +51,9 @@ pub struct ConnectionPointSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub trunk_namespaces: Option<LabelSelector>,
+    /// Probes that tell whether packets pass on the VLANs here: as the condition Verified of attachments and services.
+    /// Absent: Report, between the nodes and to the gateway. They need agents on the nodes.
+    pub verify: Option<Verify>,
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,
@@ -60,6 +63,22 @@ impl Described for ConnectionPoint {
     fn definition() -> CustomResourceDefinition {
         with_status::<Self>(&["readyInputs", "cnis"])
     }
+}
+
+/// Probes on the VLANs of a ConnectionPoint. They use no address of the networks.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct Verify {
+    /// What follows from them. None: nothing is probed. Report: the condition Verified; False is Degraded. Gate: an
+    /// attachment becomes ready, and a node gets the label of the ConnectionPoint, only once they passed; what was ready stays so.
+    pub mode: Option<VerifyMode>,
+    /// NodesAndGateway: each node asks the next one, and the gateway. Gateway: only that, for private VLANs. Nodes: no
+    /// gateway is asked.
+    pub between: Option<VerifyBetween>,
+    /// Seconds from one probe of a VLAN to the next, as long as nothing changes; a tenth more or less. Absent: 600.
+    #[schemars(range(min = 30, max = 86_400))]
+    pub interval: Option<u32>,
 }
 
 /// A CNI plugin and how to use it on a ConnectionPoint.

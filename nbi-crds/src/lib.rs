@@ -33,7 +33,7 @@ mod vrf;
 mod vrf_attachment;
 
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
-pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
+pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni, Verify};
 pub use crds::{Definition, crds, finalizer};
 pub use eno_schemas::{
     ChangeOutcome, CniName, DeviceRole, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType,

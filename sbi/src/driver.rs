@@ -9,6 +9,7 @@ use eno_schemas::{
 };
 use futures::Stream;
 
+use crate::host::{Peers, Visits};
 use crate::work::Work;
 
 /// A driver's name and abilities.
@@ -53,6 +54,12 @@ pub trait Driver: Send + Sync + 'static {
     /// once.
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         futures::stream::pending()
+    }
+
+    /// A driver with the capability [`VISITS`](crate::VISITS) and an only target joins the exchange with the processes of
+    /// other targets. Called once, and not from [`Self::reconcile`]: it must not wait.
+    fn meet(&self, peers: Peers, visits: Visits) {
+        drop((peers, visits));
     }
 
     /// The target is gone for good: close its session and drop its state.

@@ -34,7 +34,7 @@ impl NodeDesired {
             let primary = pod.primary.iter().map(|one| (one.id.clone(), one.carried_out()));
             (uid.clone(), links.chain(primary).collect())
         });
-        Applied::Node { networks: networks.collect(), pods: pods.collect() }
+        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes: Vec::new() }
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     CallbackAnswer, CallbackRequest, Command, CommandMessage, DeadLetter, Delivery, DriverHello, Head, Part,
-    Preview, Report, Transition,
+    Preview, Report, Transition, Visit,
 };
 
 /// The major version of messages that do not say theirs.
@@ -90,6 +90,7 @@ message!(Preview, "preview");
 message!(DeadLetter, "dead-letter");
 message!(CallbackRequest, "callback-request");
 message!(CallbackAnswer, "callback-answer");
+message!(Visit, "visit");
 
 fn compile<T: Message>() -> Validator {
     // The schema is generated from a type of this crate; a test compiles each.

@@ -16,6 +16,7 @@ mod nad;
 mod node;
 mod parts;
 mod preview;
+mod probe;
 mod report;
 mod routing;
 pub mod subject;
@@ -45,6 +46,10 @@ pub use parts::{
     decode_part,
 };
 pub use preview::Preview;
+pub use probe::{
+    GatewayAnswer, NetworkProbes, ProbeResults, ProbedGateway, ProbedPath, Unasked, Visit, probe_address,
+    probe_mac,
+};
 pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
     VLAN_TAKEN_OFF,
@@ -55,4 +60,7 @@ pub use sysctl::safe_sysctls;
 pub use text::Text;
 pub use transition::{LeftOut, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};
-pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VlanType};
+pub use vocabulary::{
+    ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VerifyBetween, VerifyMode,
+    VlanType,
+};

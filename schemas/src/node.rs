@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{VlanId, VlanSet};
+use crate::{NetworkProbes, VlanId, VlanSet};
 
 /// The complete configuration of ours on one node. The driver removes all other state of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,10 @@ pub struct NodeDesired {
     /// The pods with interfaces of ours, by `metadata.uid`. Only pods whose first container runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, NodePod>,
+    /// What is asked on VLANs to learn whether packets pass, in the order of connection point and network, each pair
+    /// once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<NetworkProbes>,
 }
 
 /// A network of the host. Its name is its key in [`NodeDesired::networks`].

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, Text, VlanId, VlanSet};
+use crate::{
+    AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text, VlanId, VlanSet,
+};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
@@ -247,6 +249,9 @@ pub enum Applied {
         /// The interfaces of pods, by the pod's uid and the interface's id; only those in their desired
         /// state.
         pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+        /// What the probes of the command found, in its order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        probes: Vec<ProbeResults>,
     },
 }
 

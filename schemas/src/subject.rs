@@ -54,6 +54,14 @@ pub enum Subject<'a> {
     Delivery(ObjectName<'a>),
     /// The dead letters of an object: `eno.v1.dead.<kind>.<namespace or _>.<name>`.
     DeadLetter(ObjectName<'a>),
+    /// What the agent of the node `from` says to that of the node `to` ([`crate::Visit`]):
+    /// `eno.v1.visit.<to>.<from>`. Only `from` may publish there.
+    Visit {
+        /// The node that reads it.
+        to: Cow<'a, str>,
+        /// The node that writes it.
+        from: Cow<'a, str>,
+    },
     /// Requests to the leading engine about callbacks ([`crate::CallbackRequest`]): `eno.v1.callbacks`.
     CallbackRequest,
 }
@@ -101,6 +109,8 @@ pub enum SubjectKind {
     Delivery,
     /// [`Subject::DeadLetter`].
     DeadLetter,
+    /// [`Subject::Visit`].
+    Visit,
 }
 
 /// A text is not a subject of ENO.
@@ -179,6 +189,9 @@ impl fmt::Display for Subject<'_> {
             Self::Delivery(object) => (Kind::Delivery, object),
             Self::DeadLetter(object) => (Kind::DeadLetter, object),
             Self::CallbackRequest => return write!(f, "{PREFIX}callbacks"),
+            Self::Visit { to, from } => {
+                return write!(f, "{PREFIX}{}.{}.{}", Kind::Visit.as_str(), Token(to), Token(from));
+            }
         };
         write!(f, "{PREFIX}{}.{names}", kind.as_str())
     }
@@ -208,6 +221,7 @@ impl FromStr for Subject<'static> {
             ["history", "callback", kind, namespace, own] => Self::Delivery(object(kind, namespace, own)?),
             ["dead", kind, namespace, own] => Self::DeadLetter(object(kind, namespace, own)?),
             ["callbacks"] => Self::CallbackRequest,
+            ["visit", to, from] => Self::Visit { to: name(to)?, from: name(from)? },
             _ => return Err(error()),
         })
     }
@@ -226,6 +240,7 @@ impl SubjectKind {
             Self::Transition => "transition",
             Self::Delivery => "history.callback",
             Self::DeadLetter => "dead",
+            Self::Visit => "visit",
         }
     }
 
@@ -350,6 +365,9 @@ mod tests {
         assert_eq!(text(Subject::delivery("L2Service", None, "s")), "eno.v1.history.callback.L2Service._.s");
         assert_eq!(text(Subject::dead_letter("L2Service", Some("a"), "s")), "eno.v1.dead.L2Service.a.s");
         assert_eq!(text(Subject::CallbackRequest), "eno.v1.callbacks");
+        let visit = Subject::Visit { to: "a.b".into(), from: "c".into() };
+        assert_eq!(text(visit.clone()), "eno.v1.visit.a=2Eb.c");
+        assert_eq!("eno.v1.visit.a=2Eb.c".parse(), Ok(visit));
         assert_eq!(token("é ="), "=C3=A9=20=3D");
     }
 

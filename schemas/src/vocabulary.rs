@@ -53,6 +53,30 @@ vocabulary! {
         SelectiveTrunk,
     }
 
+    /// What follows from probes of a ConnectionPoint.
+    #[derive(Default)]
+    pub enum VerifyMode: "PascalCase" {
+        /// Nothing is probed.
+        None,
+        /// The condition Verified.
+        #[default]
+        Report,
+        /// The condition Verified, without which nothing becomes ready for the first time.
+        Gate,
+    }
+
+    /// Between whom probes go.
+    #[derive(Default)]
+    pub enum VerifyBetween: "PascalCase" {
+        /// From each node to the next one and to the gateway.
+        #[default]
+        NodesAndGateway,
+        /// From each node to the gateway.
+        Gateway,
+        /// From each node to the next one.
+        Nodes,
+    }
+
     /// The CNI plugins that an attachment can be made with.
     pub enum CniName: "kebab-case" {
         /// A port of an Open vSwitch bridge (ovs-cni).

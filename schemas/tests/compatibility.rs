@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use eno_schemas::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, MessageError,
-    Part, Preview, Report, Transition, decode, encode,
+    Part, Preview, Report, Transition, Visit, decode, encode,
 };
 use serde_json::{Value, json};
 
@@ -87,4 +87,5 @@ fn messages_of_other_versions_decode() {
     holds::<DeadLetter>();
     holds::<CallbackRequest>();
     holds::<CallbackAnswer>();
+    holds::<Visit>();
 }

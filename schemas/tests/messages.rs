@@ -2,7 +2,7 @@
 
 use eno_schemas::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, MessageError,
-    Part, Preview, Report, Transition, decode, encode, schema_of,
+    Part, Preview, Report, Transition, Visit, decode, encode, schema_of,
 };
 use serde_json::{Value, json};
 
@@ -25,6 +25,7 @@ fn committed_schemas_are_current() {
     fresh::<DeadLetter>();
     fresh::<CallbackRequest>();
     fresh::<CallbackAnswer>();
+    fresh::<Visit>();
 }
 
 fn command() -> Value {

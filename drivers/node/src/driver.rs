@@ -103,7 +103,7 @@ impl<R: Resolve> NodeDriver<R> {
             }
         }
         let NodeApplied { networks, pods, rejected, notes } = applied;
-        let applied = Applied::Node { networks, pods: pods.pods };
+        let applied = Applied::Node { networks, pods: pods.pods, probes: Vec::new() };
         Ok(Reconciled { rejected, notes, ..Reconciled::applied(applied) })
     }
 }

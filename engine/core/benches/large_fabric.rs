@@ -57,6 +57,7 @@ impl Cluster {
             cluster: "lab".into(),
             cluster_uid: None,
             bridge_domains: false,
+            verify: true,
             nodes: false,
             observes: false,
         };

@@ -323,6 +323,8 @@ pub struct Config {
     pub bridge_domains: bool,
     /// The nodes have agents: they are commanded, and objects wait for them.
     pub nodes: bool,
+    /// The agents probe whether packets pass, unless a ConnectionPoint says otherwise.
+    pub verify: bool,
     /// The engine only answers questions about a cluster that another one leads. What that one withholds, it withholds
     /// too, instead of trying it again.
     pub observes: bool,

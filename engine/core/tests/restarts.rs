@@ -176,7 +176,11 @@ fn reported_name_of_an_interface_is_kept_only_if_it_is_valid() {
     w.apply_pod_and_settle(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
     let link = AppliedLink { name: "x".repeat(16), ..AppliedLink::default() };
     let links = [("L2ServiceAttachment/a/a".to_owned(), link)].into();
-    let applied = Applied::Node { networks: BTreeMap::new(), pods: [("uid-x".to_owned(), links)].into() };
+    let applied = Applied::Node {
+        networks: BTreeMap::new(),
+        pods: [("uid-x".to_owned(), links)].into(),
+        probes: Vec::new(),
+    };
     w.statuses.get_mut(&a).unwrap().pods.clear();
     w.report(&node_target("node1"), Outcome::Applied, Some(applied), Vec::new());
     w.restart_and_settle();

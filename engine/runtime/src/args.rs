@@ -31,6 +31,11 @@ pub struct EngineArgs {
     #[arg(long, env = "ENO_NODES", value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
           default_value_t = true, default_missing_value = "true")]
     pub nodes: bool,
+    /// Let agents probe whether packets pass on the VLANs of each ConnectionPoint, as its field Verify says. Without it,
+    /// nothing is probed.
+    #[arg(long, env = "ENO_VERIFY", value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
+          default_value_t = true, default_missing_value = "true")]
+    pub verify: bool,
     /// A directory with the keys of the answers to NATS servers that ask about the agents' logins: issuer.seed and
     /// answerer.seed, and while keys are exchanged a second pair; absent: agents don't log in by tokens.
     #[arg(long, env = "ENO_NODE_LOGIN_KEYS", value_name = "DIR")]

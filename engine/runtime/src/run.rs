@@ -87,6 +87,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         cluster_uid: None,
         bridge_domains: args.bridge_domains,
         nodes: args.nodes,
+        verify: args.verify,
         observes: false,
     };
     let sample_image = args.sample_image.as_deref().map(Arc::from);

@@ -99,6 +99,7 @@ pub fn engine_args(cluster: &ControlPlane, nats: &NatsServer) -> EngineArgs {
         namespace: "eno-system".into(),
         cluster_id: None,
         bridge_domains: false,
+        verify: true,
         nodes: false,
         node_login_keys: None,
         sample_image: None,

@@ -9,6 +9,7 @@ mod job;
 mod metrics;
 #[doc(hidden)]
 pub mod parts;
+mod peers;
 mod preview;
 mod publish;
 mod scheduler;
@@ -26,12 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 pub use metrics::HostMetrics;
+pub use peers::{Peers, Visits};
 
 use crate::driver::Driver;
 use crate::nats::{self, Connection};
 use crate::permit::ConcurrencyPermits;
 use crate::target_ownership::OwnedTargets;
-use crate::work::HOLD;
+use crate::work::{HOLD, VISITS};
 use command_stream::{CommandFilter, Event};
 use job::{Context, Finished};
 use parts::{Assembler, Due, Step};
@@ -150,6 +152,7 @@ pub async fn run<D: Driver>(
 ) -> Result<(), HostError> {
     let identity = driver.identity();
     let can_hold = identity.capabilities.iter().any(|capability| capability == HOLD);
+    let visits = identity.capabilities.iter().any(|capability| capability == VISITS);
     let only_target = driver.only_target();
     let hello = DriverHello {
         driver: identity.name.clone(),
@@ -176,6 +179,10 @@ pub async fn run<D: Driver>(
     .await?;
 
     let mut background = JoinSet::new();
+    if let Some(target) = only_target.as_deref().filter(|_| visits) {
+        let (peers, visits) = peers::join(&connection.client, target).await?;
+        driver.meet(peers, visits);
+    }
     let (command_events_in, command_events) = mpsc::channel(256);
     let filter =
         CommandFilter { driver: identity.name.clone(), target: only_target, kinds: identity.kinds, can_hold };

@@ -5,7 +5,7 @@ use std::{env, fs, io};
 
 use eno_schemas::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Head, Message, Part,
-    Preview, Report, Transition, schema_of,
+    Preview, Report, Transition, Visit, schema_of,
 };
 
 fn main() -> io::Result<()> {
@@ -22,7 +22,8 @@ fn main() -> io::Result<()> {
     write::<Preview>(&dir)?;
     write::<DeadLetter>(&dir)?;
     write::<CallbackRequest>(&dir)?;
-    write::<CallbackAnswer>(&dir)
+    write::<CallbackAnswer>(&dir)?;
+    write::<Visit>(&dir)
 }
 
 fn write<T: Message>(dir: &Path) -> io::Result<()> {

@@ -121,7 +121,11 @@ impl Cluster {
         self.reports = Reports::new(BTreeMap::new(), &self.world);
         let network = AppliedNetwork { vlans: "100".parse().expect("a set"), mtu: None };
         let networks = BTreeMap::from([("br".to_owned(), network)]);
-        self.report(NODE_DRIVER, "node1", Applied::Node { networks, pods: BTreeMap::new() });
+        self.report(
+            NODE_DRIVER,
+            "node1",
+            Applied::Node { networks, pods: BTreeMap::new(), probes: Vec::new() },
+        );
         for (switch, (driver, desired)) in Observation::new(&self.world).desired().switches {
             self.report(&driver, &switch, desired.carried_out());
         }

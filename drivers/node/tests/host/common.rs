@@ -152,6 +152,7 @@ pub fn desired<const N: usize>(networks: [(&str, HostNetwork); N]) -> NodeDesire
         cluster: "test".into(),
         networks: networks.into_iter().map(|(name, network)| (name.to_owned(), network)).collect(),
         pods: BTreeMap::new(),
+        probes: Vec::new(),
     }
 }
 

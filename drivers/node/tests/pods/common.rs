@@ -123,6 +123,7 @@ impl Node {
                 HostNetwork::PodBridge { addresses: Vec::new(), mtu: None },
             )]),
             pods: BTreeMap::new(),
+            probes: Vec::new(),
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();

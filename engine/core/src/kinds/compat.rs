@@ -123,6 +123,7 @@ mod tests {
             node_pool: None,
             interfaces: vec![],
             trunk_namespaces: None,
+            verify: crate::kinds::Verify::default(),
         }
     }
 

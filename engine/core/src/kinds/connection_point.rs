@@ -1,6 +1,6 @@
 //! ConnectionPoint: where pods connect.
 
-use eno_schemas::{CniName, InterfaceType, OvsDatapath};
+use eno_schemas::{CniName, InterfaceType, OvsDatapath, VerifyBetween, VerifyMode};
 use serde::{Deserialize, Serialize};
 
 use super::{Described, Facts, Kind, Name, Path, Reference, Selector};
@@ -21,6 +21,33 @@ pub struct ConnectionPointSpec {
     /// The namespaces whose trunks may see every VLAN here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_namespaces: Option<Selector>,
+    /// Its probes.
+    #[serde(default, skip_serializing_if = "Verify::is_default")]
+    pub verify: Verify,
+}
+
+/// Probes on the VLANs of a ConnectionPoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Verify {
+    /// What follows from them.
+    pub mode: VerifyMode,
+    /// Between whom they go.
+    pub between: VerifyBetween,
+    /// Seconds from one probe of a VLAN to the next.
+    pub interval: u32,
+}
+
+impl Default for Verify {
+    fn default() -> Self {
+        Self { mode: VerifyMode::default(), between: VerifyBetween::default(), interval: 600 }
+    }
+}
+
+impl Verify {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Described for ConnectionPointSpec {

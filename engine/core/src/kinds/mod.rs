@@ -28,7 +28,7 @@ use crate::name::Name;
 use crate::selector::Selector;
 
 pub use bridge::BridgeSpec;
-pub use connection_point::{ConnectionPointSpec, Plugin, SupportedCni};
+pub use connection_point::{ConnectionPointSpec, Plugin, SupportedCni, Verify};
 pub use fabric_device::{DevicePort, DeviceSpec, LeadsTo};
 pub use invalid::{Cause, Invalid};
 pub use l2_bridge_domain::BridgeDomainSpec;

@@ -13,7 +13,14 @@ use super::record::Record;
 
 /// The configuration of an engine with agents.
 pub fn config() -> Config {
-    Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: true, observes: false }
+    Config {
+        cluster: "lab".into(),
+        cluster_uid: None,
+        bridge_domains: false,
+        nodes: true,
+        verify: true,
+        observes: false,
+    }
 }
 
 /// The key of an object; the namespace of namespaced ones is `ns`.

@@ -693,6 +693,7 @@ fn new_engine(term: u64) -> Engine {
         cluster: "lab".into(),
         cluster_uid: None,
         bridge_domains: false,
+        verify: true,
         nodes: false,
         observes: false,
     };

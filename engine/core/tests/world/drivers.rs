@@ -421,7 +421,9 @@ impl World {
                     routed: VlanSet::EMPTY,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
-                Desired::Node(_) => Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new() },
+                Desired::Node(_) => {
+                    Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new(), probes: Vec::new() }
+                }
             },
         }
     }

@@ -461,7 +461,14 @@ impl World {
     /// How a later engine is configured.
     pub fn config(&self, observes: bool) -> Config {
         let nodes = self.agents;
-        Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes, observes }
+        Config {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            bridge_domains: false,
+            nodes,
+            verify: true,
+            observes,
+        }
     }
 
     /// The contents of Kubernetes as a new engine reads them, and the drivers.
@@ -511,7 +518,7 @@ fn applied_by_node(
             .map(|(id, link)| (id.clone(), AppliedLink { path: path_mtus.get(id).cloned(), ..link }));
         (uid.clone(), found.collect())
     });
-    Applied::Node { networks: networks.collect(), pods: pods.collect() }
+    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes: Vec::new() }
 }
 
 /// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.

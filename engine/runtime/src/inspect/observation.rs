@@ -142,8 +142,14 @@ fn silent_switch(device: &Object) -> Option<(Target, Report)> {
 pub(super) fn feed<A: Answers>(cluster: &ClusterState, answers: A) -> Observer<A> {
     let agents = cluster.has_agents();
     let observes = !A::CARRIED_OUT;
-    let config =
-        Config { cluster: CLUSTER.into(), cluster_uid: None, bridge_domains: false, nodes: agents, observes };
+    let config = Config {
+        cluster: CLUSTER.into(),
+        cluster_uid: None,
+        bridge_domains: false,
+        nodes: agents,
+        verify: true,
+        observes,
+    };
     let mut observer = Observer::new(config, answers);
     let objects: Vec<Object> = cluster.objects().map(|(key, source)| object(key, source, cluster)).collect();
     let drivers = objects.iter().filter_map(|object| match &object.spec {

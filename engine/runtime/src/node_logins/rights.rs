@@ -24,7 +24,8 @@ struct Allowed {
     allow: Vec<String>,
 }
 
-/// The rights of the agent of a node: those of a driver in `deploy/nats/authorization.conf`, for its own target alone.
+/// The rights of the agent of a node: those of a driver in `deploy/nats/authorization.conf`, for its own target alone,
+/// and visits in its own name.
 pub(super) fn of_node(node: &str) -> Rights {
     let own = subject::key(NODE_DRIVER, node);
     let result = Subject::result(NODE_DRIVER, node).to_string();
@@ -45,10 +46,12 @@ pub(super) fn of_node(node: &str) -> Rights {
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}.*.{subject}"));
         publish.push(format!("$JS.FC.{stream}.>"));
     }
+    publish.push(SubjectKind::Visit.with_tokens(&format!("*.{}", subject::token(node))));
     let subscribe = vec![
         format!("_INBOX_{PROGRAM}.{}.>", subject::token(node)),
         Subject::forget(NODE_DRIVER).to_string(),
         Subject::preview(NODE_DRIVER, node).to_string(),
+        SubjectKind::Visit.with_tokens(&format!("{}.*", subject::token(node))),
     ];
     Rights { publish: Allowed { allow: publish }, subscribe: Allowed { allow: subscribe } }
 }
@@ -79,7 +82,13 @@ mod tests {
         let expected =
             |start, end| -> BTreeSet<String> { of_driver_nad(start, end).into_iter().map(of_node).collect() };
         let rights = super::of_node("n.1");
-        let given = |allowed: Allowed| allowed.allow.into_iter().collect::<BTreeSet<_>>();
+        let given = |mut allowed: Allowed| {
+            assert!(matches!(
+                allowed.allow.pop().as_deref(),
+                Some("eno.v1.visit.*.n=2E1" | "eno.v1.visit.n=2E1.*")
+            ));
+            allowed.allow.into_iter().collect::<BTreeSet<_>>()
+        };
         assert_eq!(given(rights.publish), expected("publish: [", "]"));
         assert_eq!(given(rights.subscribe), expected("subscribe: [", "]"));
     }

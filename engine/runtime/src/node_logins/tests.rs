@@ -101,6 +101,7 @@ async fn agent_has_the_rights_of_its_node_alone() {
             format!("eno.v1.history.node.{node}"),
             format!("$KV.ENO_DRIVERS.node.{node}"),
             format!("$KV.ENO_OWNERS.node.{node}"),
+            format!("eno.v1.visit.c.{node}"),
             format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.x.eno.v1.command.node.{node}"),
         ]
     };
@@ -120,13 +121,20 @@ async fn agent_has_the_rights_of_its_node_alone() {
     for subject in others.chain(foreign.map(str::to_owned)) {
         assert!(!session.may_publish(&subject).await, "{subject}");
     }
-    for subject in ["_INBOX_eno-driver-node.a=2E1.>", "eno.v1.forget.node", "eno.v1.preview.node.a=2E1"] {
+    for subject in [
+        "_INBOX_eno-driver-node.a=2E1.>",
+        "eno.v1.forget.node",
+        "eno.v1.preview.node.a=2E1",
+        "eno.v1.visit.a=2E1.*",
+    ] {
         assert!(session.may_subscribe(subject).await, "{subject}");
     }
     for subject in [
         "_INBOX_eno-driver-node.b.>",
         "_INBOX_eno-driver-node.>",
         "eno.v1.preview.node.b",
+        "eno.v1.visit.b.*",
+        "eno.v1.visit.*.a=2E1",
         "eno.v1.command.node.a=2E1",
         "$SYS.REQ.USER.AUTH",
         ">",

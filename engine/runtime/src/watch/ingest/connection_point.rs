@@ -1,6 +1,6 @@
 //! ConnectionPoints: `Opts` is JSON text, whose keys depend on the CNI plugin.
 
-use eno_core::kinds::{ConnectionPointSpec, Invalid, Plugin, SupportedCni};
+use eno_core::kinds::{ConnectionPointSpec, Invalid, Plugin, SupportedCni, Verify};
 use eno_nbi_crds as crds;
 use eno_schemas::{CniName, OvsDatapath};
 use serde::Deserialize;
@@ -116,7 +116,18 @@ pub(super) fn connection_point(source: crds::ConnectionPointSpec) -> Result<Conn
         node_pool: source.node_pool.map(Into::into),
         interfaces: source.interfaces,
         trunk_namespaces: super::optional_selector("TrunkNamespaces", source.trunk_namespaces.as_ref())?,
+        verify: source.verify.map_or_else(|| Ok(Verify::default()), verify)?,
     })
+}
+
+fn verify(source: crds::Verify) -> Result<Verify, Invalid> {
+    let default = Verify::default();
+    let interval = source.interval.unwrap_or(default.interval);
+    if !(30..=86_400).contains(&interval) {
+        return Err(Invalid::new("Verify.Interval", format!("{interval} is not in 30 to 86400 seconds")));
+    }
+    let (mode, between) = (source.mode.unwrap_or_default(), source.between.unwrap_or_default());
+    Ok(Verify { mode, between, interval })
 }
 
 fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, Invalid> {
