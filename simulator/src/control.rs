@@ -59,7 +59,7 @@ struct Summary {
     name: String,
     /// The dialect that it simulates.
     dialect: &'static str,
-    /// Version of the running datastore; increases with every change.
+    /// Version of running and of the faults of forwarding; increases with every change.
     version: u64,
     /// Whether its NETCONF port accepts connections.
     reachable: bool,

@@ -142,6 +142,13 @@ pub enum Fault {
         /// How names are changed.
         to: NameChange,
     },
+    /// The data plane drops frames that the configuration lets pass.
+    DropFrames {
+        /// The VLAN of the frames; any if absent.
+        vlan: Option<u16>,
+        /// The port that neither receives nor sends them; all if absent.
+        port: Option<String>,
+    },
     /// All sessions are lost and no connection is accepted.
     Unreachable {},
     /// Not a fault: clears all faults.
@@ -264,6 +271,16 @@ impl Fault {
         }
     }
 
+    /// Whether a port drops the frames of a VLAN.
+    pub fn drops(&self, on: &str, id: u16) -> bool {
+        match self {
+            Fault::DropFrames { vlan, port } => {
+                vlan.is_none_or(|vlan| vlan == id) && port.as_ref().is_none_or(|port| port == on)
+            }
+            _ => false,
+        }
+    }
+
     fn times(&mut self) -> Option<&mut u32> {
         match self {
             Fault::LockDenied { times }
@@ -294,6 +311,7 @@ impl Fault {
             | Fault::LateRunning { .. }
             | Fault::LongAnswer(_)
             | Fault::ChangeNames { .. }
+            | Fault::DropFrames { .. }
             | Fault::Clear {} => None,
         }
     }

@@ -54,7 +54,7 @@ pub struct Switch {
     new_host_key: Mutex<Option<PrivateKey>>,
     /// Datastores, sessions, faults and counters.
     state: Mutex<State>,
-    /// Version of running, from 1.
+    /// Version of running and of the faults of forwarding, from 1.
     version: watch::Sender<u64>,
     /// Version of the whole fabric.
     fabric_version: watch::Sender<u64>,
@@ -274,7 +274,14 @@ impl Switch {
     pub fn inject(&self, fault: Fault) {
         let mut state = self.state();
         let unreachable = fault == Fault::Unreachable {};
+        let dropping = |faults: &Faults| {
+            faults.list().iter().filter(|fault| matches!(fault, Fault::DropFrames { .. })).count()
+        };
+        let before = dropping(&state.faults);
         state.faults.add(fault);
+        if dropping(&state.faults) != before {
+            self.increment_versions();
+        }
         if unreachable {
             for session in state.sessions.values() {
                 session.connection.cancel();
@@ -287,7 +294,7 @@ impl Switch {
         !self.state().faults.unreachable()
     }
 
-    /// The version of running; it starts at 1 and increases with every change.
+    /// The version of running and of the faults of forwarding; it starts at 1 and increases with every change.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
@@ -450,10 +457,15 @@ impl Switch {
             }
             state.notify(&Event::ConfigChange(edits), origin);
             self.push_changes(state, before);
-            self.version.send_modify(|version| *version += 1);
-            self.fabric_version.send_modify(|version| *version += 1);
+            self.increment_versions();
         }
         self.save_requested.notify_one();
+    }
+
+    /// Tells the data plane and the users of the control API of a change.
+    fn increment_versions(&self) {
+        self.version.send_modify(|version| *version += 1);
+        self.fabric_version.send_modify(|version| *version += 1);
     }
 
     /// Sends a change of running to the YANG-push subscribers.

@@ -153,6 +153,16 @@ impl System {
             .expect("nsenter");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+
+    /// Runs a command line on a machine of the sandbox, which may be the gateway of a PhysicalNetwork.
+    pub async fn on_machine(&self, machine: &str, line: &str) {
+        let mut words = line.split_whitespace();
+        let program = words.next().expect("a program");
+        let machine = self.sandbox.machine(machine).expect("a machine of the sandbox");
+        let mut command = tokio::process::Command::from(machine.command(program));
+        let output = command.args(words).output().await.expect("a program on the machine");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// Two nodes, one on each of two leaves.

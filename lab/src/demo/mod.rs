@@ -1,6 +1,7 @@
 //! The demo: the example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is removed again.
 
 mod checks;
+mod gateway;
 mod objects;
 mod pods;
 mod screen;
@@ -65,6 +66,9 @@ impl<'a> Demo<'a> {
     /// Applies the example, shows the outcome, and fails when it is not as expected.
     pub async fn apply(&self) -> anyhow::Result<()> {
         let screen = &self.screen;
+        if self.has_nodes() {
+            self.set_up_gateway()?;
+        }
         screen.title(&format!("Applying examples/demo: {}", self.inventory()));
         screen::line(&format!("callbacks go to {}", self.receiver.url()));
         let started = Instant::now();
@@ -89,6 +93,10 @@ impl<'a> Demo<'a> {
         eno::outln!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
         screen.title("NetworkAttachmentDefinitions");
         eno::outln!("{}", checks::nads(&self.client, &self.objects).await?);
+        if self.has_nodes() {
+            screen.title("Packets pass: the agents on the nodes have asked each other and the gateway");
+            Box::pin(self.show_verdicts()).await?;
+        }
         // Objects of the sandbox's fabric were ready before, so they have no callback.
         let (_, own) = self.split().await?;
         self.callbacks(&own, "ready", started).await

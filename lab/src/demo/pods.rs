@@ -25,9 +25,7 @@ const LABELS: [(&str, &str); 2] =
     [("attach.eno.k8s.io/backend", INTERFACE), ("attach.eno.k8s.io/outside", "net2")];
 /// The interface by which the pods reach each other.
 const INTERFACE: &str = "net1";
-/// The gateway behind the fabric, its VLAN and its address.
-const GATEWAY: &str = "dc-gw";
-const GATEWAY_VLAN: &str = "tag=300";
+/// The address of the gateway behind the fabric.
 const GATEWAY_ADDRESS: &str = "10.30.0.1";
 /// The host that the simulator puts behind each VRF.
 const OUTSIDE: &str = "198.51.100.1";
@@ -44,7 +42,6 @@ impl Demo<'_> {
     pub async fn pods(&self) -> anyhow::Result<()> {
         let objects = [manifests::demo_pods()?, manifests::demo_gateway()?].concat();
         let (network, pods): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_of_api_group);
-        self.set_up_gateway()?;
 
         self.screen.title(
             "Running examples/pods and examples/gateway: a Deployment, with a pod on each of the nodes",
@@ -98,28 +95,6 @@ impl Demo<'_> {
         ensure!(still == names, "the pods are not those that there were: {still:?}, not {names:?}");
         for object in pods.iter().rev() {
             self.delete_object(object).await?;
-        }
-        Ok(())
-    }
-
-    /// Configures the gateway like its administrator: an interface in the VLAN with the address.
-    fn set_up_gateway(&self) -> anyhow::Result<()> {
-        let machine = self.sandbox.machine(GATEWAY).context("the topology has no network dc-gw")?;
-        let commands = [
-            format!(
-                "ovs-vsctl --may-exist add-br gw -- set bridge gw datapath_type=netdev \
-                 -- --may-exist add-port gw eth1 -- --may-exist add-port gw shop {GATEWAY_VLAN} \
-                 -- set interface shop type=internal"
-            ),
-            format!("ip address replace {GATEWAY_ADDRESS}/24 dev shop"),
-            "ip link set shop up".to_owned(),
-        ];
-        for command in &commands {
-            let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
-            let output = machine.command(program).args(arguments.split(' ')).output();
-            let output = output.with_context(|| format!("running {program} on {GATEWAY}"))?;
-            let output_lines = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{program} on {GATEWAY}: {output_lines}");
         }
         Ok(())
     }

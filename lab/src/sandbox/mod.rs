@@ -383,7 +383,7 @@ impl Sandbox {
             kubeconfig,
             nats_url: overrides.nats_url,
             cluster_id: (!overrides.no_cluster_id).then(|| self.options.cluster_id.clone()),
-            arguments: self.options.arguments(part),
+            arguments: [self.options.arguments(part), overrides.arguments].concat(),
         };
         self.spawn(&child).await?;
         self.children().push(child);

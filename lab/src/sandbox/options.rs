@@ -48,7 +48,7 @@ pub struct InCluster {
     pub values: BTreeMap<String, serde_json::Value>,
 }
 
-/// Endpoints of a process that differ from the sandbox's, such as those of proxies.
+/// What differs for a process, such as the endpoints of proxies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessOverrides {
     /// Another kubeconfig.
@@ -57,6 +57,8 @@ pub struct ProcessOverrides {
     pub nats_url: Option<String>,
     /// Leave out `ENO_CLUSTER_ID`.
     pub no_cluster_id: bool,
+    /// Further arguments.
+    pub arguments: Vec<OsString>,
 }
 
 /// Options of a sandbox.

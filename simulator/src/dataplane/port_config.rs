@@ -51,6 +51,11 @@ impl PortConfig {
         }
     }
 
+    /// Leaves out the VLANs whose frames a fault drops.
+    pub(super) fn without(self, drops: impl Fn(u16) -> bool) -> Self {
+        Self { membership: self.membership.without(drops), ..self }
+    }
+
     /// The columns of the OVSDB table Port (ovs-vswitchd.conf.db(5)), as arguments of `ovs-vsctl set`.
     pub(super) fn columns(&self) -> [String; 3] {
         let (mode, tag, trunks) = match &self.membership {
@@ -78,6 +83,18 @@ impl VlanMembership {
             Self::Trunk { vlans, native } => (vlans, native),
         };
         Self::Trunk { vlans: vlans.iter().chain(tagged.iter()).collect(), native }
+    }
+
+    fn without(self, drops: impl Fn(u16) -> bool) -> Self {
+        match self {
+            Self::Access(vlan) if drops(vlan) => Self::None,
+            Self::Trunk { vlans, native } => {
+                let vlans: VlanSet = vlans.iter().filter(|vlan| !drops(*vlan)).collect();
+                let native = native.filter(|native| vlans.contains(*native));
+                if vlans.is_empty() { Self::None } else { Self::Trunk { vlans, native } }
+            }
+            whole => whole,
+        }
     }
 }
 
@@ -155,6 +172,26 @@ mod tests {
         assert_eq!(columns(trunk("10,20", Some(20))), "vlan_mode=native-untagged tag=[20] trunks=[10,20]");
         assert_eq!(columns(trunk("10", Some(20))), "vlan_mode=trunk tag=[] trunks=[10]");
         assert_eq!(columns(trunk("", Some(20))), NO_VLANS);
+    }
+
+    #[test]
+    fn port_drops_frames_of_some_vlans() {
+        let access = PortView { mode: Some(PortMode::Access), access: Some(10), ..PortView::default() };
+        let trunk = PortView {
+            mode: Some(PortMode::Trunk),
+            vlans: vlans("10,20"),
+            native: Some(10),
+            ..PortView::default()
+        };
+        let without = |port: &PortView, dropped: &[u16]| {
+            let whole = config(&view(port.clone()), "p");
+            whole.without(|vlan| dropped.contains(&vlan)).columns().join(" ")
+        };
+        assert_eq!(without(&access, &[20]), "vlan_mode=access tag=[10] trunks=[]");
+        assert_eq!(without(&access, &[10]), NO_VLANS);
+        assert_eq!(without(&trunk, &[20]), "vlan_mode=native-untagged tag=[10] trunks=[10]");
+        assert_eq!(without(&trunk, &[10]), "vlan_mode=trunk tag=[] trunks=[20]");
+        assert_eq!(without(&trunk, &[10, 20]), NO_VLANS);
     }
 
     #[test]

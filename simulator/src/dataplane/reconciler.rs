@@ -73,7 +73,7 @@ impl Reconciler {
         veth::create_links(&namespace, &plan).await?;
         let versions = versions(&switches);
         let views = views(&switches);
-        let port_configs = port_configs(&plan, &views);
+        let port_configs = port_configs(&plan, &switches, &views);
         // Enable interfaces after RSTP, so that no loop forwards frames.
         ovs.create_bridges(&namespace, &plan, |interface| port_configs[interface].clone()).await?;
         let up: BTreeSet<_> = enabled_interfaces(&port_configs).map(str::to_owned).collect();
@@ -162,7 +162,7 @@ impl Reconciler {
             return Ok(());
         }
         let views = views(&self.switches);
-        let port_configs = port_configs(&self.plan, &views);
+        let port_configs = port_configs(&self.plan, &self.switches, &views);
         let others = port_configs
             .iter()
             .filter(|(interface, config)| self.port_configs.get(*interface) != Some(*config));
@@ -207,13 +207,20 @@ fn views(switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, View> {
 }
 
 /// The desired port configurations by interface.
-fn port_configs(plan: &Plan, views: &BTreeMap<String, View>) -> BTreeMap<String, PortConfig> {
+fn port_configs(
+    plan: &Plan,
+    switches: &BTreeMap<String, Arc<Switch>>,
+    views: &BTreeMap<String, View>,
+) -> BTreeMap<String, PortConfig> {
     let mut port_configs = BTreeMap::new();
     for bridge in &plan.bridges {
         let Some(view) = views.get(&bridge.switch) else { continue };
         let routed = RoutedVlans::new(view);
+        let faults = switches.get(&bridge.switch).map(|switch| switch.faults()).unwrap_or_default();
         for port in &bridge.ports {
-            port_configs.insert(port.interface.clone(), PortConfig::from_view(view, &routed, &port.name));
+            let drops = |vlan| faults.iter().any(|fault| fault.drops(&port.name, vlan));
+            let config = PortConfig::from_view(view, &routed, &port.name).without(drops);
+            port_configs.insert(port.interface.clone(), config);
         }
     }
     port_configs

@@ -42,6 +42,30 @@ async fn hosts_reach_each_other_only_if_every_hop_carries_the_vlan() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn port_drops_frames_that_its_configuration_lets_pass() {
+    let testbed = Testbed::carrying_vlan_100(1).await;
+    let leaf = testbed.fabric.switch("leaf1").expect("leaf1");
+    let configured = leaf.view();
+    let drop = |vlan, port: &str| Fault::DropFrames { vlan, port: Some(port.to_owned()) };
+    for (fault, reached) in [
+        (drop(Some(200), "Ethernet49"), true),
+        (drop(Some(100), "Ethernet2"), true),
+        (drop(Some(100), "Ethernet49"), false),
+        (Fault::Clear {}, true),
+        (drop(None, "Ethernet1"), false),
+        (Fault::Clear {}, true),
+        (Fault::DropFrames { vlan: Some(100), port: None }, false),
+    ] {
+        leaf.inject(fault.clone());
+        testbed.settled().await;
+        assert_eq!(testbed.node1.pings(NODE2), reached, "{fault:?}");
+        assert_eq!(leaf.view(), configured, "{fault:?}");
+    }
+    testbed.fabric.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn data_plane_follows_netconf_commits_and_rollbacks() {
     let python = tokio::task::spawn_blocking(|| python(Path::new(env!("CARGO_MANIFEST_DIR"))))
         .await

@@ -1,10 +1,9 @@
 //! Running pods that reach what lies behind a VRF.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use eno_nbi_crds::{ConfigPhase, L2Service, L2ServiceAttachment, Phase, PodConfig, VRF, VRFAttachment};
-use eno_simulator::DataPlaneStatus;
+use eno_simulator::{DataPlaneStatus, VrfStatus};
 use eno_tests::{
     System, connection_point, deployment, object, poll, service, subnet, unchecked_namespace,
     with_shared_nodes,
@@ -34,38 +33,58 @@ fn two_networks(namespace: &str, first_vid: u16) -> String {
         yaml += &subnet(&name, "10.7.0.0", &pool);
         yaml += &service(&name, vid, &format!("Subnets: [{name}]"));
         yaml += &eno_tests::attachment(namespace, color, namespace, &name, "VlanType: access");
-        let device = format!(
-            "Devices: [{{Name: gw1, RouteDistinguisher: '65000:{vid}'}}], ExportTargets: ['65000:{vid}']"
-        );
-        yaml += &object("VRF", &format!("name: {name}"), &device);
+        yaml += &vrf(&name, vid);
         yaml += &vrf_attachment(&name, "10.7.0.254/24", "");
     }
     yaml
 }
 
+/// A VRF on the router, which exports its routes with a number.
+pub fn vrf(name: &str, number: u16) -> String {
+    let spec = format!(
+        "Devices: [{{Name: gw1, RouteDistinguisher: '65000:{number}'}}], ExportTargets: ['65000:{number}']"
+    );
+    object("VRF", &format!("name: {name}"), &spec)
+}
+
 /// What leads the service of its name into the VRF of its name.
-fn vrf_attachment(name: &str, address: &str, more: &str) -> String {
+pub fn vrf_attachment(name: &str, address: &str, more: &str) -> String {
     let spec = format!(
         "VRF: {name}, L2Service: {name}, Interfaces: [{{Device: gw1, Addresses: [{address}]}}], {more}"
     );
     object("VRFAttachment", &format!("name: {name}"), &spec)
 }
 
-/// The network namespace of the host behind a VRF of the router.
-async fn host_behind(system: &System, vrf: &str) -> PathBuf {
+/// A VRF in the data plane of the router, once it is there.
+async fn forwarding(system: &System, vrf: &str) -> VrfStatus {
     let router = system.sandbox.switch("gw1").expect("the router");
     let (base, _) = router.control_url.split_once("/switches/").expect("the control API of the simulator");
     let found = poll(async || {
         let answer = system.http.get(format!("{base}/dataplane")).send().await.ok()?;
         let mut status: DataPlaneStatus = answer.json().await.ok()?;
-        Some(status.switches.remove("gw1")?.vrfs.remove(vrf)?.host.netns)
+        status.switches.remove("gw1")?.vrfs.remove(vrf)
     });
-    found.await.unwrap_or_else(|| panic!("no host is behind VRF {vrf}"))
+    found.await.unwrap_or_else(|| panic!("VRF {vrf} does not forward"))
+}
+
+/// The MAC address of the router's interface of a VLAN in a VRF.
+pub async fn routed_mac(system: &System, vrf: &str, vid: u16) -> String {
+    let netns = forwarding(system, vrf).await.netns;
+    let link = format!("vlan{vid}");
+    let shown = tokio::process::Command::new("nsenter")
+        .arg(format!("--net={}", netns.display()))
+        .args(["ip", "-br", "link", "show", "dev", &link])
+        .output()
+        .await
+        .expect("nsenter");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let mac = shown.split_whitespace().nth(2);
+    mac.unwrap_or_else(|| panic!("{link} of VRF {vrf}: {shown}")).to_owned()
 }
 
 /// Waits until the host behind a VRF reaches an address, or until it does not.
 async fn host_pings(system: &System, vrf: &str, address: &str, reached: bool) {
-    let netns = format!("--net={}", host_behind(system, vrf).await.display());
+    let netns = format!("--net={}", forwarding(system, vrf).await.host.netns.display());
     let seen = poll(async || {
         let mut ping = tokio::process::Command::new("nsenter");
         ping.arg(&netns).args(["ping", "-n", "-c", "1", "-W", "1", address]).stdout(Stdio::null());

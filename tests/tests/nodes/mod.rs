@@ -9,5 +9,6 @@ pub mod in_cluster;
 mod monitoring;
 mod openstack;
 mod pod_configs;
+mod probes;
 mod sandbox_nodes;
 mod scheduling;
