@@ -8,19 +8,19 @@ use super::fixture::*;
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
 async fn vlans_pass_that_the_fabric_carries_and_others_are_lost() {
     let mut world = World::ring().await;
-    world.fabric.database.vsctl(&["set", "port", "p2", "trunks=10"]);
+    world.set_fabric(&["set", "port", "p2", "trunks=10"]);
     world.command_ring("10-11").await;
     for node in 0..2 {
         let found = world.results(node, |found| !found.passed.is_empty() && !found.lost.is_empty()).await;
         assert_eq!((found.passed.to_string(), found.lost.to_string()), ("10".to_owned(), "11".to_owned()));
         assert_eq!((found.point.as_str(), found.network.as_str()), (POINT, NETWORK));
     }
-    world.fabric.database.vsctl(&["set", "port", "p2", "trunks=10,11"]);
+    world.set_fabric(&["set", "port", "p2", "trunks=10,11"]);
     for node in 0..2 {
         world.results(node, |found| found.passed == vlans("10-11")).await;
     }
     // Nothing is asked anew of what passes: a cut is seen once the path is another one.
-    world.fabric.database.vsctl(&["set", "port", "p2", "trunks=11"]);
+    world.set_fabric(&["set", "port", "p2", "trunks=11"]);
     let mut cut = ring(0, "10-11");
     cut.paths[0].revision = "2".to_owned();
     world.command(0, vec![cut]).await;

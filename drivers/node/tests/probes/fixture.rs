@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use eno_conformance::ovs_database::OvsDatabase;
 use eno_conformance::{Engine, NatsServer, RunningHost};
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
@@ -71,7 +72,6 @@ impl World {
         let server = NatsServer::start().await;
         let engine = Engine::new(&server).await;
         let fabric = ovs::Node::start();
-        fabric.database.vsctl(&["add-br", "sw", "--", "set", "bridge", "sw", "datapath_type=netdev"]);
         let mut world = Self {
             server,
             engine,
@@ -80,6 +80,7 @@ impl World {
             sequence: 0,
             folder: tempfile::tempdir().unwrap(),
         };
+        world.set_fabric(&["add-br", "sw", "--", "set", "bridge", "sw", "datapath_type=netdev"]);
         for node in 0..nodes {
             let switch = ovs::Node::start();
             let port = format!("p{}", node + 1);
@@ -87,10 +88,15 @@ impl World {
             let fabric = fabric.file_name().unwrap().to_str().unwrap();
             switch.ip(&["link", "add", "eth1", "type", "veth", "peer", "name", &port, "netns", fabric]);
             world.fabric.ip(&["link", "set", &port, "up"]);
-            world.fabric.database.vsctl(&["add-port", "sw", &port]);
+            world.set_fabric(&["add-port", "sw", &port]);
             world.nodes.push(Node { switch, agent: None });
         }
         world
+    }
+
+    /// Changes the fabric, and waits until its switch has done so.
+    pub fn set_fabric(&self, args: &[&str]) {
+        OvsDatabase::vsctl(&self.fabric.database, args);
     }
 
     /// Two nodes with agents.
@@ -195,7 +201,7 @@ impl World {
             net.ip(&format!("address add {address} dev eth0 {nodad}"));
         }
         net.ip("link set eth0 up");
-        self.fabric.database.vsctl(&["add-port", "sw", name, &format!("tag={vlan}")]);
+        self.set_fabric(&["add-port", "sw", name, &format!("tag={vlan}")]);
         net
     }
 }

@@ -73,7 +73,7 @@ fn address(vlan: u16) -> Ipv6Addr {
 async fn visited_port_answers_for_its_link_address_only() {
     let mut world = World::new(1).await;
     world.start_agent(0).await;
-    let scanner = world.host("scan", 10, &[]);
+    let scanner = world.host("scan", 10, &["fe80::99/64"]);
     let mut other = Other::new(&world, "node2").await;
     world.command(0, vec![ring(0, "10-12")]).await;
     world.reported(0).await;
