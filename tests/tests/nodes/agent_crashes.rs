@@ -69,7 +69,8 @@ async fn until_settled(system: &System, pods: &BTreeMap<String, Pod>, networks: 
     tags.sort();
     let twice: Vec<_> = tags.iter().flat_map(|tag| [tag.clone(), tag.clone()]).collect();
     for node in NODES {
-        let ports = ["ovs-vsctl", "-f", "csv", "--no-headings", "--columns=name,tag", "list", "Port"];
+        let ports =
+            ["ovs-vsctl", "-f", "csv", "-d", "bare", "--no-headings", "--columns=name,tag", "list", "Port"];
         system
             .until_on_node(node, &ports, |output| {
                 let ports = output.lines().filter_map(|line| line.split_once(','));
