@@ -310,6 +310,10 @@ pub enum NoticeKind {
     VlanTakenOff,
     /// An agent repaired something on its node.
     Repaired,
+    /// Packets of an object are lost, or go to two hosts with one address.
+    PacketsLost,
+    /// They pass again.
+    PacketsPass,
 }
 
 /// The configuration of the core.

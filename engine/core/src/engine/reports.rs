@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use eno_schemas::{Desired, FabricDesired, Report, VlanId};
+use eno_schemas::{Desired, FabricDesired, NodeDesired, Report, VlanId};
 
 use super::Engine;
 use crate::fabric::may_remove;
@@ -68,6 +68,15 @@ impl Engine {
                 self.work.forget.push(Target::Fabric(name.clone()));
             }
         }
+        let former: Vec<(Name, NodeDesired, String)> = others
+            .iter()
+            .filter_map(|(target, desired, hash)| match (target, desired) {
+                (Target::Node(name), Desired::Node(desired)) => {
+                    Some((name.clone(), desired.clone(), hash.clone()))
+                }
+                _ => None,
+            })
+            .collect();
         for (target, desired, _) in others {
             match (&target, desired) {
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
@@ -85,6 +94,9 @@ impl Engine {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
                 self.node.record_issued(name, &desired.hash());
             }
+        }
+        for (name, desired, hash) in &former {
+            self.node.begin_with_hash(name, &self.config.cluster, desired, hash);
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);
