@@ -317,6 +317,7 @@ pub enum NoticeKind {
 }
 
 /// The configuration of the core.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Identifies the cluster on devices: 1 to 8 characters of `[a-z0-9]`.

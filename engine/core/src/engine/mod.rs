@@ -354,7 +354,7 @@ impl Engine {
             write::write(record, key, &finding, &facts, now, &mut self.work);
         }
         if key.kind == Kind::L2ServiceAttachment {
-            self.node.want_probes(key, finding.probes, &mut self.work);
+            self.node.want_probes(key, finding.probes.as_ref(), &mut self.work);
         }
         if let Some(node) = &finding.evaluation.waits_on {
             self.node.wait(node, key);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use eno_schemas::{VerifyBetween, VerifyMode, VlanId, VlanType};
+use ipnet::IpNet;
 
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
@@ -181,7 +182,7 @@ impl Evaluator<'_> {
         revision.add(&self.fabric.hash_of(&path.ports));
         let (mut gateways, mut withheld) = (BTreeSet::new(), BTreeSet::new());
         for (key, spec) in self.store.vrf_attachments_of(&path.network) {
-            let addresses = spec.addresses().map(|address| address.addr());
+            let addresses = spec.addresses().map(IpNet::addr);
             if self.is_led_in(key, spec, point) {
                 revision.add(&(key.to_string(), &spec.interfaces));
                 gateways.extend(addresses);

@@ -221,20 +221,20 @@ fn has_passed(results: &ProbeResults) -> bool {
 
 impl Nodes {
     /// Sets what is probed for an attachment; `None`: nothing.
-    pub(crate) fn want_probes(&mut self, key: &Key, request: Option<ProbeRequest>, work: &mut Work) {
-        if self.probes.requests.get(key) == request.as_ref() {
+    pub(crate) fn want_probes(&mut self, key: &Key, request: Option<&ProbeRequest>, work: &mut Work) {
+        if self.probes.requests.get(key) == request {
             return;
         }
-        let before = match &request {
+        let before = match request {
             Some(request) => self.probes.requests.insert(key.clone(), request.clone()),
             None => self.probes.requests.remove(key),
         };
         // What is in both is replaced, and what is only in the former one goes.
-        let changed = request.iter().flat_map(|request| {
+        let changed = request.into_iter().flat_map(|request| {
             request.vlans.iter().map(move |(vid, vlan)| (request, *vid, vlan, Some(vlan)))
         });
         let stays = |former: &ProbeRequest, vid: VlanId| {
-            request.as_ref().is_some_and(|now| {
+            request.is_some_and(|now| {
                 (&now.point, &now.network) == (&former.point, &former.network) && now.vlans.contains_key(&vid)
             })
         };
@@ -397,24 +397,24 @@ impl Nodes {
         };
         let results = node.probes.iter().filter(|(key, _)| counts && is_known(key));
         let now = results.map(|(key, results)| (key.clone(), results.clone())).collect();
-        self.replace_counted(name, now, work);
+        self.replace_counted(name, &now, work);
     }
 
     /// Counts nothing of a node any more.
     pub(super) fn uncount(&mut self, name: &Name, work: &mut Work) {
-        self.replace_counted(name, Results::new(), work);
+        self.replace_counted(name, &Results::new(), work);
     }
 
-    fn replace_counted(&mut self, name: &Name, now: Results, work: &mut Work) {
+    fn replace_counted(&mut self, name: &Name, now: &Results, work: &mut Work) {
         let Some(node) = self.targets.get_mut(name) else { return };
-        if node.counted == now {
+        if node.counted == *now {
             return;
         }
         let before = std::mem::replace(&mut node.counted, now.clone());
         let mut turned = BTreeSet::new();
         let keys: BTreeSet<&(Name, String)> = before.keys().chain(now.keys()).collect();
         for key in keys {
-            let [was, is] = [&before, &now].map(|results| results.get(key).map(|results| &**results));
+            let [was, is] = [&before, now].map(|results| results.get(key).map(|results| &**results));
             if was == is {
                 continue;
             }
