@@ -106,6 +106,7 @@ impl Engine {
         }
         // What a former leader commanded may stay in use.
         self.work.place.extend(self.store.of_kind(Kind::VRF).map(|(key, _)| key.clone()));
+        self.node.inherit();
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }

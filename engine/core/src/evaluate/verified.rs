@@ -104,8 +104,9 @@ impl Evaluator<'_> {
                 self.verify(&spec.connection_point)?;
                 let request = self.probe_request(key, spec, networks, is_confirmed);
                 evaluation.verified = Some(match &request {
+                    Ok(request) if request.vlans.is_empty() => Verified::awaited(),
                     Ok(request) => self.verdict(of_request(request)),
-                    Err(unknown) => unknown.clone(),
+                    Err(why) => Verified::unknown(why),
                 });
                 request.ok()
             }
@@ -127,18 +128,18 @@ impl Evaluator<'_> {
             .then(|| format!("waits for the probes: {}", verified.state.message))
     }
 
-    /// What is to be probed for an attachment; or why nothing is.
+    /// What is to be probed for an attachment; or why nothing can be.
     fn probe_request(
         &self,
         key: &Key,
         spec: &AttachmentSpec,
         networks: &[NetworkPath],
         is_confirmed: bool,
-    ) -> Result<ProbeRequest, Verified> {
-        let network = self.probed_network(spec).map_err(Verified::unknown)?;
-        let demands = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
-        let Some(demand) = demands else { return Err(Verified::awaited()) };
-        let vlans = networks.iter().filter(|path| demand.vids.contains(&path.vid));
+    ) -> Result<ProbeRequest, String> {
+        let network = self.probed_network(spec)?;
+        let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
+        let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
+        let vlans = networks.iter().filter(carried);
         let vlans = vlans.map(|path| (path.vid, self.probed_vlan(&spec.connection_point, path)));
         Ok(ProbeRequest { point: spec.connection_point.clone(), network, vlans: vlans.collect() })
     }

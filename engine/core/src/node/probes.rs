@@ -23,14 +23,14 @@ use crate::{Key, Name};
 /// The results of a node, by connection point and network.
 pub(super) type Results = BTreeMap<(Name, String), Arc<ProbeResults>>;
 
-/// The VLANs that are probed for an attachment: its path is confirmed.
+/// What is probed for an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRequest {
     /// The connection point.
     pub point: Name,
     /// The network's name on the host.
     pub network: String,
-    /// The VLANs.
+    /// The VLANs. None while its path is not confirmed.
     pub vlans: BTreeMap<VlanId, ProbedVlan>,
 }
 
@@ -50,6 +50,8 @@ pub(crate) struct ProbedVlan {
 pub(super) struct Probes {
     /// What each attachment requests.
     requests: HashMap<Key, ProbeRequest>,
+    /// By connection point: the attachments whose path is not confirmed.
+    waiting: BTreeMap<Name, BTreeSet<Key>>,
     /// By connection point and network.
     networks: BTreeMap<Name, BTreeMap<String, Probed>>,
     /// The nodes whose agents are alive.
@@ -106,7 +108,8 @@ impl Tally {
             *number == u32::from(more)
         };
         match found {
-            Found::Passed => count(&mut self.passed),
+            // Where packets are lost, those that pass tell where not.
+            Found::Passed => count(&mut self.passed) || self.lost > 0,
             Found::Lost => {
                 count(&mut self.lost);
                 true
@@ -259,6 +262,27 @@ impl Nodes {
         }
         for point in points {
             self.publish_point(&point);
+        }
+        self.update_waiting(key, before.as_ref(), request);
+    }
+
+    /// Notes whether an attachment waits for its path to be probed.
+    fn update_waiting(&mut self, key: &Key, before: Option<&ProbeRequest>, now: Option<&ProbeRequest>) {
+        let [was, is] = [before, now].map(|request| request.filter(|request| request.vlans.is_empty()));
+        let [was, is] = [was, is].map(|request| request.map(|request| request.point.clone()));
+        if was == is {
+            return;
+        }
+        if let Some(point) = was {
+            let waiting = self.probes.waiting.entry(point.clone()).or_default();
+            waiting.remove(key);
+            if waiting.is_empty() {
+                self.probes.waiting.remove(&point);
+            }
+            self.label_gated(&point);
+        }
+        if let Some(point) = is {
+            self.probes.waiting.entry(point).or_default().insert(key.clone());
         }
     }
 
@@ -435,13 +459,20 @@ impl Nodes {
         }
     }
 
-    /// True when a node may have the label of a connection point with this verification, as far as probes tell.
+    /// The present nodes may have labels by an earlier process.
+    pub(crate) fn inherit(&mut self) {
+        self.targets.values_mut().for_each(|node| node.is_inherited = true);
+    }
+
+    /// True when a node may have the label of a connection point, as far as probes tell. The first one waits for an answer, and
+    /// goes only when nothing answers the node while other nodes get answers.
     pub(super) fn is_let_through(&self, point: &Name, name: &Name, node: &NodeTarget) -> bool {
         let Some(placed) = self.points.get(point).filter(|placed| placed.verify.mode == VerifyMode::Gate)
         else {
             return true;
         };
-        if self.render_probes(name, node).iter().all(|probes| probes.point != **point) {
+        let is_asked = self.render_probes(name, node).iter().any(|probes| probes.point == **point);
+        if !is_asked && !self.probes.waiting.contains_key(point) {
             return true;
         }
         let of_point = |node: &NodeTarget| {
@@ -459,7 +490,8 @@ impl Nodes {
             let mut others = placed.nodes.iter().filter_map(|other| self.targets.get(other));
             return !others.any(|other| of_point(other).iter().any(|results| has_passed(results)));
         }
-        let was = node.published_labels.as_ref().is_some_and(|(points, _)| points.contains(point));
+        let was = node.is_inherited
+            || node.published_labels.as_ref().is_some_and(|(points, _)| points.contains(point));
         was || results.iter().any(|results| !results.unasked.is_empty())
     }
 }

@@ -59,6 +59,8 @@ pub struct NodeTarget {
     first_report_handled: bool,
     /// Host networks that appeared or disappeared, for [`Self::take_changes`].
     changed_networks: BTreeSet<String>,
+    /// It was there before this process.
+    pub(super) is_inherited: bool,
     /// It has reported, if only to an earlier process.
     has_reported: bool,
     /// What its probes found, by the last report.

@@ -288,6 +288,7 @@ impl World {
         let reconciled = self.reconcile();
         let next = reconciled.next.map(|next| self.leading_since + next);
         let is_idle = reconciled.is_idle();
+        self.assert_probed_paths_are_confirmed(&reconciled.commands);
         let commands = reconciled.commands.clone();
         self.carry_out(reconciled);
         (!is_idle || self.run_one_driver(next)).then_some(commands)

@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use eno_core::{Name, Target};
-use eno_schemas::{Desired, GatewayAnswer, NodeDesired, Outcome, ProbeResults, Unasked, VlanId, VlanSet};
+use eno_core::ConditionReason;
+use eno_core::kinds::Spec;
+use eno_core::{ConditionType, Key, Kind, Name, Participant, PendingCommand, Target};
+use eno_schemas::{
+    Applied, Desired, GatewayAnswer, NodeDesired, Outcome, ProbeResults, Unasked, VlanId, VlanSet,
+};
 
 use super::World;
 
@@ -74,6 +78,70 @@ impl World {
     pub fn probe_with(&mut self, change: impl FnOnce(&mut Probing)) {
         change(&mut self.probing);
         self.probe();
+    }
+
+    /// No VLAN is probed whose path is not confirmed.
+    pub(super) fn assert_probed_paths_are_confirmed(&self, commands: &[(Participant, PendingCommand)]) {
+        for (Participant { target, .. }, _) in commands {
+            let desired = self.engine.desired(target);
+            let Some(Desired::Node(node)) = desired.as_ref().map(|(_, desired)| &**desired) else { continue };
+            for probes in &node.probes {
+                let vlans = probes.vlans();
+                let confirmed = self.confirmed_vlans(&probes.point, &vlans);
+                assert_eq!(confirmed, vlans, "{target}: {}", probes.point);
+            }
+        }
+    }
+
+    /// Those of these VLANs that an attachment has at a connection point whose path is confirmed.
+    fn confirmed_vlans(&self, point: &str, vlans: &VlanSet) -> VlanSet {
+        let is_on_path = |kind| matches!(kind, ConditionType::FabricReady | ConditionType::NodesReady);
+        let is_confirmed = |key: &Key| {
+            let path = self.engine.path(key);
+            path.iter().filter(|hop| is_on_path(hop.part.condition())).all(|hop| hop.state.is_there())
+        };
+        let attachments = self.objects.iter().filter_map(|(key, object)| match &object.spec {
+            Ok(Spec::Attachment(_)) => Some(key),
+            _ => None,
+        });
+        let confirmed = attachments.filter(|key| is_confirmed(key)).filter_map(|key| {
+            let realized = self.engine.status(key)?.realized.clone()?;
+            let spec = realized.attachment()?;
+            if *spec.connection_point != *point {
+                return None;
+            }
+            let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name));
+            let granted = services.filter_map(|service| self.engine.status(&service)?.realized.clone());
+            Some(granted.filter_map(|realized| Some(realized.service()?.vid)).collect::<VlanSet>())
+        });
+        confirmed.fold(VlanSet::EMPTY, |all, own| all.union(&own)).intersection(vlans)
+    }
+
+    /// Where packets count as lost, an agent found so in its last report, or nothing is probed now. Everything is settled.
+    pub fn assert_lost_packets_were_reported(&self) {
+        let lost = self.objects.keys().filter_map(|key| Some((key, self.statuses.get(key)?)));
+        let lost = lost.filter(|(key, status)| {
+            let mut conditions = status.conditions.iter();
+            key.kind == Kind::L2ServiceAttachment
+                && conditions
+                    .any(|one| one.kind == ConditionType::Verified && one.reason == ConditionReason::Lost)
+        });
+        for (key, status) in lost {
+            let node =
+                |target: &Target| matches!(target, Target::Node(_)).then(|| self.nats.report(target, "node"));
+            let reports = self.applied.keys().filter_map(|target| node(target)?);
+            let mut found = reports.filter_map(|report| match &report.applied {
+                Some(Applied::Node { probes, .. }) => Some(probes),
+                _ => None,
+            });
+            let is_reported = found.any(|probes| probes.iter().any(|probes| !probes.lost.is_empty()));
+            let spec = status.realized.as_deref().and_then(Spec::attachment);
+            let point = spec.map(|spec| &spec.connection_point);
+            let is_probed = self.nodes.keys().any(|node| {
+                self.probes_of(node).iter().any(|probes| point.is_some_and(|point| *probes.point == **point))
+            });
+            assert!(is_reported || !is_probed, "{key}: {:?}", status.conditions);
+        }
     }
 
     /// The probes that a node was told last.
