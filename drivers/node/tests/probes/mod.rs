@@ -1,0 +1,6 @@
+//! Probes through real switches: agents on nodes with Open vSwitch, and one more in between as their fabric.
+
+mod answers;
+mod fixture;
+mod ports;
+mod visits;
