@@ -154,16 +154,24 @@ async fn dead_nic_is_named(system: &System) {
     both(system, "dead", "True", &[]).await;
 }
 
-/// An agent that does not run makes no verdict False, and says nothing of the fabric. After its start it finds what broke
+/// Agents that don't run make no verdict False, and say nothing of the fabric. After their start they find what broke
 /// meanwhile. What was ready stays ready.
-async fn stopped_agent_makes_no_verdict(system: &System) {
-    system.sandbox.stop_child("node3-agent").await.expect("an agent to stop");
-    both(system, "good", "Unknown", &["node3"]).await;
+async fn stopped_agents_make_no_verdict(system: &System) {
+    let agent = |node: &str| format!("{node}-agent");
+    for node in NODES {
+        system.sandbox.stop_child(&agent(node)).await.expect("an agent to stop");
+    }
+    both(system, "good", "Unknown", &[]).await;
     drop_frames(system, ("leaf2", "Ethernet1"), Some(304)).await;
-    system.sandbox.start_child("node3-agent").await.expect("the agent again");
-    let broken = of_attachment(system, "gated", "False", &["leaf2", "Ethernet1"]).await;
-    assert_degraded(&broken);
+    // The agent of node2 has nobody whom it may ask.
+    system.sandbox.start_child("node2-agent").await.expect("the agent again");
+    both(system, "dropped", "Unknown", &["node3"]).await;
+    for node in ["node1", "node3"] {
+        system.sandbox.start_child(&agent(node)).await.expect("the agent again");
+    }
+    assert_degraded(&of_attachment(system, "gated", "False", &["leaf2", "Ethernet1"]).await);
     both(system, "good", "True", &[]).await;
+    both(system, "dropped", "True", &[]).await;
     system.clear_faults("leaf2").await;
 }
 
@@ -231,7 +239,7 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
                 point_without_probes_has_no_verdict(system),
             );
             dead_nic_is_named(system).await;
-            stopped_agent_makes_no_verdict(system).await;
+            stopped_agents_make_no_verdict(system).await;
             switched_off_probes_leave_nothing(system).await;
 
             let networks = [
