@@ -1,14 +1,14 @@
 //! What probes tell: whether packets pass on the VLANs of an attachment or service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use eno_schemas::{VerifyBetween, VerifyMode, VlanId, VlanType};
+use eno_schemas::{VerifyBetween, VerifyMode, VlanId, VlanSet, VlanType};
 use ipnet::IpNet;
 
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
+use crate::fabric::locate::{Gateway, Probe, ProbeEnd, locate};
 use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
 use crate::name::and_more;
 use crate::node::probes::{ProbeRequest, ProbedVlan, Tally};
@@ -32,50 +32,6 @@ struct Probed<'a> {
     vlan: &'a ProbedVlan,
     verify: Verify,
     tally: Option<&'a Tally>,
-}
-
-/// A probe that was answered or lost.
-struct Probe<'a> {
-    vid: VlanId,
-    from: &'a Name,
-    to: End<'a>,
-    passed: bool,
-}
-
-/// Where a probe goes.
-enum End<'a> {
-    Node(&'a Name),
-    Gateway(Rc<Gateway>),
-}
-
-/// A gateway.
-struct Gateway {
-    address: IpAddr,
-    /// The ports by which the fabric leads to it, if it is a next hop outside.
-    ports: BTreeSet<(Name, u16)>,
-    /// The devices that have its address.
-    devices: BTreeSet<Name>,
-}
-
-impl fmt::Display for Gateway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let devices: BTreeSet<&Name> = self.ports.iter().map(|(name, _)| name).chain(&self.devices).collect();
-        write!(f, "gateway {}", self.address)?;
-        match devices.first() {
-            Some(first) => write!(f, " at FabricDevice {}", and_more(first, devices.len())),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Probe<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vid, from, to, .. } = self;
-        match to {
-            End::Node(to) => write!(f, "Node {from} to Node {to} on VLAN {vid}"),
-            End::Gateway(gateway) => write!(f, "Node {from} to {gateway} on VLAN {vid}"),
-        }
-    }
 }
 
 impl Probed<'_> {
@@ -310,23 +266,22 @@ impl Evaluator<'_> {
     }
 
     /// The probes on a VLAN.
-    fn probes<'b>(&'b self, probed: &'b Probed<'b>) -> Vec<Probe<'b>> {
+    fn probes(&self, probed: &Probed<'_>) -> Vec<Probe> {
         let mut probes = Vec::new();
-        let vid = probed.vid;
-        let gateways: BTreeMap<&IpAddr, Rc<Gateway>> = probed
+        let gateways: BTreeMap<&IpAddr, Arc<Gateway>> = probed
             .gateways()
             .map(|(address, _)| (address, self.gateway(&probed.vlan.service, *address).into()))
             .collect();
         for (from, results) in self.hosts.nodes.results(probed.point, probed.network) {
+            let mut add = |to, passed| probes.push(Probe { from: from.clone(), to, passed });
             let next = self.hosts.nodes.neighbours(probed.point, from).filter(|_| probed.asks_nodes());
-            let passed = results.passed.contains(vid);
-            if let Some((next, _)) = next.filter(|_| passed || results.lost.contains(vid)) {
-                probes.push(Probe { vid, from, to: End::Node(next), passed });
+            let passed = results.passed.contains(probed.vid);
+            if let Some((next, _)) = next.filter(|_| passed || results.lost.contains(probed.vid)) {
+                add(ProbeEnd::Node(next.clone()), passed);
             }
-            for answer in results.gateways.iter().filter(|one| one.vlans.contains(vid)) {
+            for answer in results.gateways.iter().filter(|one| one.vlans.contains(probed.vid)) {
                 if let Some(gateway) = gateways.get(&answer.address) {
-                    let to = End::Gateway(gateway.clone());
-                    probes.push(Probe { vid, from, to, passed: !answer.macs.is_empty() });
+                    add(ProbeEnd::Gateway(gateway.clone()), !answer.macs.is_empty());
                 }
             }
         }
@@ -342,15 +297,39 @@ impl Evaluator<'_> {
         let networks = spec.into_iter().flat_map(|spec| &spec.physical_networks);
         let led = networks.filter_map(|network| self.fabric.topology().network_ports(network)).flatten();
         let ports = led.flat_map(|(device, indices)| indices.iter().map(|index| (device.clone(), *index)));
-        Gateway { address, ports: ports.collect(), devices }
+        let label = match devices.first() {
+            Some(first) => format!("{address} at FabricDevice {}", and_more(first, devices.len())),
+            None => address.to_string(),
+        };
+        Gateway { label, ports: ports.collect(), devices }
     }
 
-    /// What was lost on VLANs, as a message. `None`: nothing.
+    /// What explains the probes that were lost on VLANs, as a message. `None`: none was lost.
     fn describe_lost(&self, all: &[Probed<'_>]) -> Option<String> {
-        let lost = all.iter().filter(|probed| probed.is_lost());
-        let probes = lost.flat_map(|probed| self.probes(probed)).filter(|probe| !probe.passed);
-        let texts: Vec<String> = probes.take(MAX_LISTED + 1).map(|probe| probe.to_string()).collect();
-        (!texts.is_empty()).then(|| format!("no answer: {}", list(&texts)))
+        // Probes of all connection points on a VLAN tell of the same ports.
+        let mut vlans: BTreeMap<(&Key, VlanId), Vec<&Probed<'_>>> = BTreeMap::new();
+        for probed in all {
+            vlans.entry((&probed.vlan.service, probed.vid)).or_default().push(probed);
+        }
+        let names_vlan = vlans.len() > 1;
+        vlans.retain(|_, probed| probed.iter().any(|one| one.is_lost()));
+        let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
+        for ((service, vid), probed) in vlans {
+            let probes: Vec<Probe> = probed.into_iter().flat_map(|one| self.probes(one)).collect();
+            let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
+            let (_, ports) = planned.unwrap_or((vid, Arc::default()));
+            for suspicion in locate(self.fabric.topology(), &ports, &probes) {
+                located.entry(suspicion.to_string()).or_default().insert(vid);
+            }
+        }
+        let texts =
+            located.iter().map(
+                |(message, vlans)| {
+                    if names_vlan { format!("VLAN {vlans}: {message}") } else { message.clone() }
+                },
+            );
+        let texts: Vec<String> = texts.take(MAX_LISTED + 1).collect();
+        (!texts.is_empty()).then(|| list(&texts))
     }
 
     /// The addresses of gateways that several hosts have, as a message. `None`: there are none.

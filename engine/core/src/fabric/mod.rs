@@ -4,7 +4,6 @@ mod changes;
 pub mod device;
 mod devices;
 mod gap;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing asks it yet"))]
 pub mod locate;
 pub mod network;
 pub mod placement;
