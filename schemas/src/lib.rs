@@ -48,7 +48,7 @@ pub use parts::{
 pub use preview::Preview;
 pub use probe::{
     GatewayAnswer, NetworkProbes, ProbeResults, ProbedGateway, ProbedPath, Unasked, Visit, probe_address,
-    probe_mac,
+    probe_mac, probe_mac_prefix,
 };
 pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,

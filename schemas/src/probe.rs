@@ -123,10 +123,17 @@ pub struct Visit {
     pub there: Option<VlanSet>,
 }
 
-/// The MAC address of the probes of a node at a connection point: locally administered, unicast, and always the same.
+/// The MAC address of the probes of a node at a connection point: locally administered, unicast, and always the same. It
+/// begins with [`probe_mac_prefix`].
 pub fn probe_mac(cluster: &str, node: &str, point: &str) -> [u8; 6] {
-    let digest = digest(&[cluster, node, point]);
-    [digest[0] & 0xfc | 0x02, digest[1], digest[2], digest[3], digest[4], digest[5]]
+    let ([first, second], digest) = (probe_mac_prefix(cluster), digest(&[cluster, node, point]));
+    [first, second, digest[0], digest[1], digest[2], digest[3]]
+}
+
+/// The first bytes of the MAC addresses of a cluster's probes. Others may have them too.
+pub fn probe_mac_prefix(cluster: &str) -> [u8; 2] {
+    let digest = digest(&[cluster]);
+    [digest[0] & 0xfc | 0x02, digest[1]]
 }
 
 /// The link-local address for which the agent of a node answers on a VLAN of a connection point (RFC 4291, 2.5.6). No two
@@ -168,6 +175,7 @@ mod tests {
             assert_ne!(other, address);
         }
         let mac = probe_mac("lab1", "node1", "cp");
+        assert_eq!(mac[..2], probe_mac_prefix("lab1"));
         assert_eq!((mac[0] & 3, mac), (2, probe_mac("lab1", "node1", "cp")));
         assert_ne!(mac, probe_mac("lab1", "node2", "cp"));
     }

@@ -151,7 +151,11 @@ impl Metrics {
                 "phase_oldest_timestamp_seconds",
                 "Earliest time at which an object in this phase stopped being ready",
             ),
-            packets_lost: added(all, "packets_lost", "Custom resources whose packets do not pass, as probes found"),
+            packets_lost: added(
+                all,
+                "packets_lost",
+                "Custom resources whose packets do not pass, as probes found",
+            ),
             device_up: added(all, "device_up", "1 while the switch answers"),
             device_drift: added(all, "device_drift", "1 while the switch differs from what ENO wants"),
             drivers: added(all, "drivers", "Live processes of each driver"),

@@ -1,13 +1,22 @@
 //! Picks free ports, preferably those of the last start.
 
-use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{io, process};
 
 use serde::{Deserialize, Serialize};
 
+/// Ports below those that the kernel gives to connections (`ip_local_port_range`), which would take a port between its
+/// choice and its use.
+const RANGE: Range<u16> = 12_000..30_000;
+
+/// Counts the ports that this process tried, so that its threads get different ones.
+static TRIED: AtomicU32 = AtomicU32::new(0);
+
 /// Picks a free loopback port. Another process can take it before the caller binds it.
 pub fn pick_port() -> io::Result<u16> {
-    Ok(bind(Ipv4Addr::LOCALHOST, 0)?.local_addr()?.port())
+    Ok(bind_any(Ipv4Addr::LOCALHOST)?.local_addr()?.port())
 }
 
 /// The ports of one control plane.
@@ -39,7 +48,8 @@ pub(crate) fn pick_ports<const N: usize>(wanted: [(Ipv4Addr, u16); N]) -> io::Re
     let mut listeners = Vec::with_capacity(N);
     let mut picked = [0; N];
     for ((address, port), picked) in wanted.into_iter().zip(&mut picked) {
-        let listener = bind(address, port).or_else(|_| bind(address, 0))?;
+        let kept = (port != 0).then(|| bind(address, port).ok()).flatten();
+        let listener = kept.map_or_else(|| bind_any(address), Ok)?;
         *picked = listener.local_addr()?.port();
         listeners.push(listener);
     }
@@ -48,6 +58,22 @@ pub(crate) fn pick_ports<const N: usize>(wanted: [(Ipv4Addr, u16); N]) -> io::Re
 
 fn bind(address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((address, port))
+}
+
+/// Binds the next free port of [`RANGE`]. Each process begins elsewhere.
+fn bind_any(address: Ipv4Addr) -> io::Result<TcpListener> {
+    let count = u32::try_from(RANGE.len()).unwrap_or(u32::MAX);
+    let mut outcome = Err(io::ErrorKind::AddrInUse.into());
+    for _ in RANGE {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let offset = process::id().wrapping_mul(211).wrapping_add(tried) % count;
+        outcome = bind(address, RANGE.start + u16::try_from(offset).unwrap_or_default());
+        match &outcome {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            _ => break,
+        }
+    }
+    outcome
 }
 
 #[cfg(test)]

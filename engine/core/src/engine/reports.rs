@@ -68,22 +68,15 @@ impl Engine {
                 self.work.forget.push(Target::Fabric(name.clone()));
             }
         }
-        let former: Vec<(Name, NodeDesired, String)> = others
-            .iter()
-            .filter_map(|(target, desired, hash)| match (target, desired) {
-                (Target::Node(name), Desired::Node(desired)) => {
-                    Some((name.clone(), desired.clone(), hash.clone()))
+        let mut nodes: Vec<(Name, NodeDesired, String)> = Vec::new();
+        for (target, desired, hash) in others {
+            match (target, desired) {
+                (Target::Node(name), _) if self.node.node(&name).is_none() => {
+                    self.work.forget.push(Target::Node(name));
                 }
-                _ => None,
-            })
-            .collect();
-        for (target, desired, _) in others {
-            match (&target, desired) {
-                (Target::Node(name), _) if self.node.node(name).is_none() => {
-                    self.work.forget.push(target);
-                }
+                (Target::Node(name), Desired::Node(desired)) => nodes.push((name, desired, hash)),
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
-                    let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                    let key = Key::namespaced(Kind::L2ServiceAttachment, &namespace, &name);
                     self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
                 }
                 _ => {}
@@ -95,7 +88,7 @@ impl Engine {
                 self.node.record_issued(name, &desired.hash());
             }
         }
-        for (name, desired, hash) in &former {
+        for (name, desired, hash) in &nodes {
             self.node.begin_with_hash(name, &self.config.cluster, desired, hash);
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {

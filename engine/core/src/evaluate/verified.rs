@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use eno_schemas::{VerifyBetween, VerifyMode, VlanId, VlanType};
 use ipnet::IpNet;
 
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
+use crate::name::and_more;
 use crate::node::probes::{ProbeRequest, ProbedVlan, Tally};
 use crate::node::shape::Shape;
 use crate::status::evaluation::{Evaluation, Verified};
@@ -43,7 +45,27 @@ struct Probe<'a> {
 /// Where a probe goes.
 enum End<'a> {
     Node(&'a Name),
-    Gateway(IpAddr),
+    Gateway(Rc<Gateway>),
+}
+
+/// A gateway.
+struct Gateway {
+    address: IpAddr,
+    /// The ports by which the fabric leads to it, if it is a next hop outside.
+    ports: BTreeSet<(Name, u16)>,
+    /// The devices that have its address.
+    devices: BTreeSet<Name>,
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices: BTreeSet<&Name> = self.ports.iter().map(|(name, _)| name).chain(&self.devices).collect();
+        write!(f, "gateway {}", self.address)?;
+        match devices.first() {
+            Some(first) => write!(f, " at FabricDevice {}", and_more(first, devices.len())),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Probe<'_> {
@@ -51,7 +73,7 @@ impl fmt::Display for Probe<'_> {
         let Self { vid, from, to, .. } = self;
         match to {
             End::Node(to) => write!(f, "Node {from} to Node {to} on VLAN {vid}"),
-            End::Gateway(address) => write!(f, "Node {from} to gateway {address} on VLAN {vid}"),
+            End::Gateway(gateway) => write!(f, "Node {from} to {gateway} on VLAN {vid}"),
         }
     }
 }
@@ -291,20 +313,36 @@ impl Evaluator<'_> {
     fn probes<'b>(&'b self, probed: &'b Probed<'b>) -> Vec<Probe<'b>> {
         let mut probes = Vec::new();
         let vid = probed.vid;
+        let gateways: BTreeMap<&IpAddr, Rc<Gateway>> = probed
+            .gateways()
+            .map(|(address, _)| (address, self.gateway(&probed.vlan.service, *address).into()))
+            .collect();
         for (from, results) in self.hosts.nodes.results(probed.point, probed.network) {
             let next = self.hosts.nodes.neighbours(probed.point, from).filter(|_| probed.asks_nodes());
             let passed = results.passed.contains(vid);
             if let Some((next, _)) = next.filter(|_| passed || results.lost.contains(vid)) {
                 probes.push(Probe { vid, from, to: End::Node(next), passed });
             }
-            let asked = |address: &IpAddr| probed.gateways().any(|(own, _)| own == address);
-            for answer in results.gateways.iter().filter(|one| one.vlans.contains(vid) && asked(&one.address))
-            {
-                let to = End::Gateway(answer.address);
-                probes.push(Probe { vid, from, to, passed: !answer.macs.is_empty() });
+            for answer in results.gateways.iter().filter(|one| one.vlans.contains(vid)) {
+                if let Some(gateway) = gateways.get(&answer.address) {
+                    let to = End::Gateway(gateway.clone());
+                    probes.push(Probe { vid, from, to, passed: !answer.macs.is_empty() });
+                }
             }
         }
         probes
+    }
+
+    /// A gateway of a service.
+    fn gateway(&self, service: &Key, address: IpAddr) -> Gateway {
+        let attachments = self.store.vrf_attachments_of(service).flat_map(|(_, spec)| &spec.interfaces);
+        let with_it = attachments.filter(|one| one.addresses.iter().any(|own| own.addr() == address));
+        let devices: BTreeSet<Name> = with_it.map(|one| one.device.clone()).collect();
+        let spec = self.store.effective(service, Spec::service).filter(|_| devices.is_empty());
+        let networks = spec.into_iter().flat_map(|spec| &spec.physical_networks);
+        let led = networks.filter_map(|network| self.fabric.topology().network_ports(network)).flatten();
+        let ports = led.flat_map(|(device, indices)| indices.iter().map(|index| (device.clone(), *index)));
+        Gateway { address, ports: ports.collect(), devices }
     }
 
     /// What was lost on VLANs, as a message. `None`: nothing.

@@ -534,3 +534,68 @@ impl Probes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_change_a_verdict_is_evaluated() {
+        let busy = || Found::Unasked("busy".to_owned());
+        let answer = |mac: &str| {
+            Found::Answer(
+                IpAddr::from([10, 1, 0, 1]),
+                (!mac.is_empty()).then(|| mac.to_owned()).into_iter().collect(),
+            )
+        };
+        let mut tally = Tally::default();
+        for (found, more, may_change) in [
+            (busy(), true, true),
+            (Found::Passed, true, true),
+            (Found::Passed, true, false),
+            (busy(), true, false),
+            (answer("a"), true, true),
+            (answer("a"), true, false),
+            (answer("b"), true, true),
+            (answer(""), true, true),
+            (answer(""), true, true),
+            (answer(""), false, true),
+            (answer(""), false, true),
+            (answer("b"), false, true),
+            (answer("a"), false, false),
+            (Found::Lost, true, true),
+            (Found::Passed, true, true),
+            (Found::Lost, false, true),
+            (Found::Passed, false, false),
+        ] {
+            assert_eq!(tally.count(&found, more), may_change, "{found:?} {more}");
+        }
+        assert!(tally.has_answer() && !tally.is_empty());
+    }
+
+    #[test]
+    fn vlans_are_grouped_by_path_in_any_order() {
+        let vid = |id| VlanId::new(id).unwrap();
+        let vlan = |revision, gateways: &[[u8; 4]]| ProbedVlan {
+            service: Key::cluster(crate::Kind::L2Service, &"s".into()),
+            revision,
+            gateways: gateways.iter().map(|one| IpAddr::from(*one)).collect(),
+        };
+        let keys = ["a", "b"].map(|name| Key::cluster(crate::Kind::L2ServiceAttachment, &name.into()));
+        let mut probed = Probed::default();
+        let gateway = [10, 1, 0, 1];
+        assert!(probed.set(vid(10), &keys[1], Some(&vlan(1, &[gateway]))));
+        assert!(!probed.set(vid(10), &keys[0], Some(&vlan(1, &[gateway]))), "it is probed already");
+        assert!(probed.set(vid(11), &keys[0], Some(&vlan(1, &[]))));
+        let texts = |probed: &Probed| {
+            let paths = probed.paths.iter().map(|(revision, vlans)| format!("{revision}: {vlans}"));
+            let gateways = probed.gateways.iter().map(|(address, vlans)| format!("{address}: {vlans}"));
+            paths.chain(gateways).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(&probed), ["1: 10-11", "10.1.0.1: 10"]);
+        assert!(probed.set(vid(10), &keys[0], Some(&vlan(2, &[]))), "the first attachment counts");
+        assert_eq!(texts(&probed), ["1: 11", "2: 10"]);
+        assert!(probed.set(vid(10), &keys[0], None) && probed.set(vid(10), &keys[1], None));
+        assert!(probed.set(vid(11), &keys[0], None) && probed.is_empty() && texts(&probed).is_empty());
+    }
+}

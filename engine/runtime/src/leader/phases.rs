@@ -154,7 +154,9 @@ mod tests {
         let lost = |registry: &Registry| {
             let mut text = String::new();
             encode(&mut text, registry).expect("text");
-            let line = text.lines().find_map(|line| line.strip_prefix("eno_engine_packets_lost{kind=\"L2Service\"} "));
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("eno_engine_packets_lost{kind=\"L2Service\"} "));
             line.map(str::to_owned)
         };
         let verified = |holds, reason| {
