@@ -295,6 +295,9 @@ fn results_of_a_stopped_agent_do_not_count() {
     w.engine.handle(Event::Drivers(drivers.into()));
     w.settle();
     assert_eq!(degraded(&w, &a), None);
+    w.engine.handle(Event::Drivers(["netconf", "nad"].map(to_name).into()));
+    w.settle();
+    unknown(&w, &a, "no agent of its nodes is alive");
 }
 
 #[test]

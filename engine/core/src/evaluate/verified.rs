@@ -303,6 +303,9 @@ impl Evaluator<'_> {
         if !all.iter().any(asks) {
             return Verified::unknown("there is no other node and no gateway to ask");
         }
+        if !all.iter().any(|one| nodes.has_agent(one.point)) {
+            return Verified::unknown("no agent of its nodes is alive");
+        }
         match all.iter().find_map(|one| nodes.unasked(one.point, one.network, one.vid)) {
             Some(why) => Verified::unknown(&**why),
             None => Verified::awaited(),

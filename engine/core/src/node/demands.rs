@@ -163,7 +163,7 @@ impl Nodes {
         let former = self.nodes_of(&key.name);
         let rivals = self.set_point(&key.name, placement);
         if let Some(verify) = verify {
-            self.set_verify(&key.name, verify);
+            self.set_verify(&key.name, verify, work);
         }
         for node in former.union(&self.nodes_of(&key.name)) {
             self.recount(node, work);

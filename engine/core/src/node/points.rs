@@ -218,14 +218,6 @@ impl Nodes {
         self.points.get(point)?.shapes.get(network)
     }
 
-    /// Sets how a connection point is probed.
-    pub(super) fn set_verify(&mut self, point: &Name, verify: Verify) {
-        if let Some(placed) = self.points.get_mut(point).filter(|placed| placed.verify != verify) {
-            placed.verify = verify;
-            self.publish_point(point);
-        }
-    }
-
     pub(super) fn touch_point(&mut self, point: &Name) {
         let Some(placed) = self.points.get(point) else { return };
         for name in &*placed.nodes {

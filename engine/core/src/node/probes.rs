@@ -287,7 +287,7 @@ impl Nodes {
     }
 
     /// Requests commands for the nodes of a connection point, without a change of its networks.
-    pub(super) fn publish_point(&mut self, point: &Name) {
+    fn publish_point(&mut self, point: &Name) {
         if let Some(placed) = self.points.get(point) {
             let nodes = placed.nodes.iter().filter(|name| self.targets.contains_key(*name));
             self.changed.extend(nodes.cloned());
@@ -336,6 +336,13 @@ impl Nodes {
     pub(crate) fn has_ring(&self, point: &Name) -> bool {
         let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
         nodes.filter_map(|name| self.targets.get(name)).filter(|node| node.is_probing()).nth(1).is_some()
+    }
+
+    /// True when the agent of a node that probes at a connection point is alive.
+    pub(crate) fn has_agent(&self, point: &Name) -> bool {
+        let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
+        let mut alive = nodes.filter(|name| self.probes.alive.contains(*name));
+        alive.any(|name| self.targets.get(name).is_some_and(NodeTarget::is_probing))
     }
 
     /// The probes of a node.
@@ -396,15 +403,30 @@ impl Nodes {
         }
     }
 
+    /// Requests the evaluation of what is probed at a connection point.
+    fn evaluate_probed(&self, point: &Name, work: &mut Work) {
+        let networks = self.probes.networks.get(point).into_iter().flat_map(BTreeMap::values);
+        for (key, vlan) in networks.flat_map(|probed| probed.users.values().flatten()) {
+            work.evaluate.extend([key.clone(), vlan.service.clone()]);
+        }
+    }
+
+    /// Sets how a connection point is probed.
+    pub(super) fn set_verify(&mut self, point: &Name, verify: Verify, work: &mut Work) {
+        let Some(placed) = self.points.get_mut(point).filter(|placed| placed.verify != verify) else {
+            return;
+        };
+        placed.verify = verify;
+        self.evaluate_probed(point, work);
+        self.publish_point(point);
+    }
+
     /// A node joins or leaves the rings of its connection points.
     pub(super) fn update_rings(&mut self, name: &Name, work: &mut Work) {
         let Some(node) = self.targets.get(name) else { return };
         let points: Vec<Name> = node.points.keys().cloned().collect();
         for point in points {
-            let Some(networks) = self.probes.networks.get(&point) else { continue };
-            for (key, vlan) in networks.values().flat_map(|probed| probed.users.values().flatten()) {
-                work.evaluate.extend([key.clone(), vlan.service.clone()]);
-            }
+            self.evaluate_probed(&point, work);
             let neighbours =
                 self.neighbours(&point, name).map(|(next, before)| [next, before].map(Name::clone));
             self.changed.extend(neighbours.into_iter().flatten());

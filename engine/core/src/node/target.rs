@@ -18,6 +18,7 @@ use crate::{Key, Kind, Name};
 const MAX_ISSUED: usize = 8;
 
 /// The state of one node. Versions are those of [`crate::node::Nodes`].
+#[allow(clippy::struct_excessive_bools, reason = "facts of a node, independent of each other")]
 #[derive(Debug, Default)]
 pub struct NodeTarget {
     /// Its condition `Ready` holds.
