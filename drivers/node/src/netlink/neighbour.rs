@@ -58,6 +58,7 @@ impl Request {
     pub fn set_neighbour_times(name: &str, index: u32, v6: bool) -> Self {
         let parameters = vec![
             NeighbourTableParameter::Ifindex(index),
+            NeighbourTableParameter::AppProbes(0),
             NeighbourTableParameter::McastProbes(ATTEMPTS),
             NeighbourTableParameter::RetransTime(ATTEMPT_INTERVAL),
             // The kernel reads a negative time from what is too large.

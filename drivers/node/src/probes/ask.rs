@@ -88,8 +88,10 @@ pub async fn ask(
     let readiness = Arc::new(watch).register().map_err(|error| ProbeError::Other(error.to_string()))?;
     let open = |(ask, gateway)| (ask, State { gateway, ..State::default() });
     let mut states: BTreeMap<Ask, State> = asks.into_iter().map(open).collect();
-    let all: Vec<Ask> = states.keys().copied().collect();
-    for ask in all {
+    // The agents of other nodes stay for a short time only.
+    let mut all: Vec<(bool, Ask)> = states.iter().map(|(ask, state)| (state.gateway, *ask)).collect();
+    all.sort_unstable();
+    for (_, ask) in all {
         pace.tick().await;
         send(namespace, ask).await?;
         if let Some(state) = states.get_mut(&ask) {

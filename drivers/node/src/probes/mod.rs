@@ -60,7 +60,7 @@ enum ProbeError {
     Namespace(#[from] NamespaceError),
     /// Open vSwitch failed.
     #[error(transparent)]
-    Ovs(#[from] OvsError),
+    Ovs(Box<OvsError>),
     /// A sysctl can't be written.
     #[error("can't write {}: {source}", path.display())]
     File {
@@ -72,6 +72,12 @@ enum ProbeError {
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<OvsError> for ProbeError {
+    fn from(error: OvsError) -> Self {
+        Self::Ovs(Box::new(error))
+    }
 }
 
 /// The probes of this node. They end when this is dropped, and nothing of them is left on the host then.
@@ -135,11 +141,7 @@ impl Probes {
         self.shared.metrics.keep(&points);
         self.shared.schedule().want(wanted, std::time::Instant::now());
         let reaches = Reaches { cluster: desired.cluster.clone(), places };
-        self.shared.reaches.send_if_modified(|before| {
-            let differs = *before != reaches;
-            *before = reaches;
-            differs
-        });
+        self.shared.reaches.send_replace(reaches);
         self.shared.wake.notify_one();
     }
 
@@ -180,9 +182,22 @@ impl Shared {
     }
 }
 
+/// The ports, which are where they may be.
+struct Shelf(tokio::sync::Mutex<Ports>);
+
+impl Shelf {
+    /// Locks the ports, after removing those that may not be any more.
+    async fn lock(&self, shared: &Shared) -> tokio::sync::MutexGuard<'_, Ports> {
+        let mut ports = self.0.lock().await;
+        let wanted = shared.reaches.borrow().clone();
+        ports.want(wanted).await;
+        ports
+    }
+}
+
 /// Asks, answers visits, and reads what other agents say, until it is dropped.
 async fn run(shared: Arc<Shared>, ports: Ports, visits: oneshot::Receiver<Visits>) {
-    let ports = tokio::sync::Mutex::new(ports);
+    let ports = Shelf(tokio::sync::Mutex::new(ports));
     let (requests, waiting) = mpsc::channel(MAX_VISITS);
     tokio::join!(
         probe_forever(&shared, &ports),
@@ -210,14 +225,10 @@ async fn read_visits(
 }
 
 /// Goes where the agent of the previous node asks, and leaves in time.
-async fn be_visited(
-    shared: &Shared,
-    ports: &tokio::sync::Mutex<Ports>,
-    mut requests: mpsc::Receiver<(String, Visit)>,
-) {
+async fn be_visited(shared: &Shared, ports: &Shelf, mut requests: mpsc::Receiver<(String, Visit)>) {
     let mut pace = paced(VISIT_PACE);
     loop {
-        let end = ports.lock().await.next_end();
+        let end = ports.lock(shared).await.next_end();
         let over = async {
             match end {
                 Some(end) => sleep_until(end).await,
@@ -232,19 +243,19 @@ async fn be_visited(
                 }
                 // No agent can ask any more.
                 None if end.is_none() => return,
-                None => ports.lock().await.end_visits(end.unwrap_or_else(Instant::now)).await,
+                None => ports.lock(shared).await.end_visits(end.unwrap_or_else(Instant::now)).await,
             },
-            () = over => ports.lock().await.end_visits(Instant::now()).await,
+            () = over => ports.lock(shared).await.end_visits(Instant::now()).await,
         }
     }
 }
 
 /// Goes where the agent of the previous node asks.
-async fn be_visited_by(shared: &Shared, ports: &tokio::sync::Mutex<Ports>, from: &str, visit: Visit) {
+async fn be_visited_by(shared: &Shared, ports: &Shelf, from: &str, visit: Visit) {
     let permitted = shared.schedule().permitted(from, &visit);
     let Some((place, vlans)) = permitted else { return };
     let until = Instant::now() + STAY;
-    let placed = ports.lock().await.go(&place, &vlans, Use::Visited(until)).await;
+    let placed = ports.lock(shared).await.go(&place, &vlans, Use::Visited(until)).await;
     match placed {
         Ok(placed) => shared.exchange.answer(from, visit, placed.there.into_keys().collect()).await,
         Err(error) => {
@@ -255,14 +266,10 @@ async fn be_visited_by(shared: &Shared, ports: &tokio::sync::Mutex<Ports>, from:
 }
 
 /// Probes what is due.
-async fn probe_forever(shared: &Shared, ports: &tokio::sync::Mutex<Ports>) {
-    let mut reaches = shared.reaches.subscribe();
+async fn probe_forever(shared: &Shared, ports: &Shelf) {
     let mut pace = paced(PACE);
     loop {
-        if reaches.has_changed().unwrap_or(false) {
-            let wanted = reaches.borrow_and_update().clone();
-            ports.lock().await.want(wanted).await;
-        }
+        drop(ports.lock(shared).await);
         let next = shared.schedule().next(std::time::Instant::now());
         let until = match next {
             Next::Probe(batch) => {
@@ -285,7 +292,7 @@ async fn probe_forever(shared: &Shared, ports: &tokio::sync::Mutex<Ports>) {
 }
 
 /// Probes a batch, and records what was found.
-async fn probe(shared: &Shared, ports: &tokio::sync::Mutex<Ports>, batch: &Batch, pace: &mut Interval) {
+async fn probe(shared: &Shared, ports: &Shelf, batch: &Batch, pace: &mut Interval) {
     let found = match find(shared, ports, batch, pace).await {
         Ok(found) => found,
         Err(error) => {
@@ -293,7 +300,7 @@ async fn probe(shared: &Shared, ports: &tokio::sync::Mutex<Ports>, batch: &Batch
             batch.vlans.keys().map(|vlan| (*vlan, Outcome::unasked(&reason))).collect()
         }
     };
-    ports.lock().await.end_asking(&batch.place).await;
+    ports.lock(shared).await.end_asking(&batch.place).await;
     shared.metrics.count(&batch.place.point, found.values());
     let changed = shared.schedule().record(batch, found, std::time::Instant::now(), random());
     if changed {
@@ -304,7 +311,7 @@ async fn probe(shared: &Shared, ports: &tokio::sync::Mutex<Ports>, batch: &Batch
 /// What is found on the VLANs of a batch.
 async fn find(
     shared: &Shared,
-    ports: &tokio::sync::Mutex<Ports>,
+    ports: &Shelf,
     batch: &Batch,
     pace: &mut Interval,
 ) -> Result<BTreeMap<VlanId, Outcome>, ProbeError> {
@@ -316,7 +323,7 @@ async fn find(
         }
     };
     let go = async {
-        let mut ports = ports.lock().await;
+        let mut ports = ports.lock(shared).await;
         let placed = ports.go(&batch.place, &vlans, Use::Asking).await?;
         let next_address = |next: &str, vlan| ports.address(next, &batch.place, vlan);
         let addresses: BTreeMap<VlanId, std::net::Ipv6Addr> = batch
@@ -373,14 +380,14 @@ fn outcome<'a>(
         },
     });
     let macs = |address: &std::net::IpAddr| {
-        let macs = answered(*address).into_iter().flatten().map(text).collect();
+        let macs = answered(*address).into_iter().flatten().copied().map(text).collect();
         (*address, macs)
     };
     Outcome { next, gateways: aim.gateways.iter().map(macs).collect() }
 }
 
 /// A MAC address as text.
-fn text(mac: &[u8; 6]) -> String {
+fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

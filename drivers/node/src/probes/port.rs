@@ -127,6 +127,9 @@ impl Ports {
 
     /// Sets where ports may be. Others are removed.
     pub async fn want(&mut self, wanted: Reaches) {
+        if self.wanted == wanted {
+            return;
+        }
         let is_other_cluster = self.wanted.cluster != wanted.cluster;
         self.wanted = wanted;
         let stays = |place: &Place, set: &PortSet| self.wanted.places.get(place) == Some(&set.reach);

@@ -4,4 +4,4 @@
 pub mod conformance;
 mod killed;
 mod ovs_unreachable;
-mod process;
+pub mod process;

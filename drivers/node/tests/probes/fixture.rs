@@ -112,7 +112,7 @@ impl World {
         let namespace = self.nodes[node].namespace();
         let options = Options {
             host: namespace.clone(),
-            audit: Duration::from_secs(3600),
+            audit: Duration::from_hours(1),
             allowed_masters: BTreeSet::new(),
             ovs_datapath: OvsDatapath::Netdev,
             proc_sys_net: "/proc/sys/net".into(),
@@ -157,7 +157,7 @@ impl World {
     ) {
         self.sequence += 1;
         let desired = NodeDesired { cluster: CLUSTER.to_owned(), networks, probes, ..NodeDesired::default() };
-        let command = Command::new("node", &name(node), (1, self.sequence), Desired::Node(desired));
+        let command = Command::new("node", name(node), (1, self.sequence), Desired::Node(desired));
         self.engine.command(&command).await;
     }
 

@@ -2,5 +2,7 @@
 
 mod answers;
 mod fixture;
+mod kernel;
 mod ports;
+mod process;
 mod visits;

@@ -1,5 +1,7 @@
 //! What probes are on the host, and what is left of them.
 
+use std::collections::BTreeMap;
+
 use eno_conformance::soon;
 use eno_driver_node::host::state::ADDR_GEN_NONE;
 use tokio::task::yield_now;
@@ -35,8 +37,6 @@ async fn many_vlans_share_few_ports_of_which_nothing_is_left() {
     let gone = async { while !world.nodes[0].ends().await.is_empty() {} };
     soon("no interface is left", gone).await;
     assert!(!world.nodes[0].rows().is_empty());
-    let mut without = ring(0, "1-100");
-    without.interval = 601;
     world.command(0, Vec::new()).await;
     world.start_agent(0).await;
     world.reported(0).await;
@@ -58,7 +58,7 @@ async fn bridge_goes_with_the_ports_of_probes_on_it() {
     let mut world = World::ring().await;
     world.command_ring("10").await;
     world.results(0, |found| found.passed == vlans("10")).await;
-    world.command_networks(0, Default::default(), Vec::new()).await;
+    world.command_networks(0, BTreeMap::new(), Vec::new()).await;
     let report = world.reported(0).await;
     assert!(report.rejected.is_empty() && report.notes.is_empty(), "{report:?}");
     assert_eq!(world.nodes[0].switch.database.vsctl(&["list-br"]), "");
