@@ -231,6 +231,15 @@ fn faults_of_a_bond_over_two_leaves() {
             ),
         ],
     );
+    // A port that is broken for certain explains only probes that have no other way.
+    let apart =
+        "leaf1.1=node1.eth1 leaf2.1=node1.eth2 leaf2.2=node2.eth1 leaf1.3=node3.eth1 leaf1.5=node5.eth1
+        leaf1.4=node4.eth1 leaf2.4=node4.eth2";
+    let expected = [
+        "leaf1 1 to node1 eth1: the only probe through it fails",
+        "one of node4, leaf1 1 to node1 eth1, leaf1 4 to node4 eth1 or 1 more: 1 probe fails",
+    ];
+    assert_messages(apart, "", &[("node1>node2 node3>node5 node3!node1 node4!node1", &expected)]);
     // The two links of a LAG.
     let lag = "leaf1.1=node1.eth1 leaf2.1=node2.eth1 leaf3.1=node3.eth1 leaf1.49~leaf2.49 leaf1.50~leaf2.50 leaf2.51~leaf3.51";
     let expected = "one of leaf1 49 to leaf2 49 or leaf1 50 to leaf2 50: 1 probe fails, all others pass";
