@@ -72,11 +72,14 @@ impl Request {
         Self::new(format!("set the times of {name}"), RouteNetlinkMessage::SetNeighbourTable(message), 0)
     }
 
-    /// Adds the rule that all packets of IPv6 but ICMPv6 are dropped, before those of a higher number.
-    pub fn drop_all_but_icmpv6(priority: u32) -> Self {
+    /// Adds the rule that packets of IPv6 are dropped before a rule of a higher number takes them: all, or all but
+    /// ICMPv6.
+    pub fn drop_packets(priority: u32, but_icmpv6: bool) -> Self {
         let mut message = rule(RuleAction::Blackhole, priority);
-        message.header.flags = RuleFlags::Invert;
-        message.attributes.push(RuleAttribute::IpProtocol(ICMPV6.into()));
+        if but_icmpv6 {
+            message.header.flags = RuleFlags::Invert;
+            message.attributes.push(RuleAttribute::IpProtocol(ICMPV6.into()));
+        }
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         Self::new("drop packets".to_owned(), RouteNetlinkMessage::NewRule(message), flags)
     }

@@ -43,9 +43,11 @@ fn prepare(proc_sys_net: &Path) -> Result<(), ProbeError> {
         // Without a first address of IPv4 the kernel takes every address for a broadcast, and never asks.
         Request::set_up("lo", lo, true),
         Request::set_up("lo", lo, false),
-        // The rule of own addresses is the first one, so it is made anew behind the one that drops.
-        Request::drop_all_but_icmpv6(1),
+        // The rule of own addresses is the first one, so it is made anew behind one that drops. Neighbour discovery needs
+        // no route, and nothing else gets one: not even an error is sent.
+        Request::drop_packets(1, true),
         Request::add_local_rule(2),
+        Request::drop_packets(3, false),
         Request::delete_local_rule(0),
     ];
     netlink.batch(requests).into_iter().collect::<Result<Vec<()>, _>>()?;

@@ -83,6 +83,12 @@ async fn visited_port_answers_for_its_link_address_only() {
     assert!(is_there(&scanner, target), "{}", scanner.ip("-6 neigh show"));
     let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "-I", "eth0", &target.to_string()]);
     assert!(pinged.unwrap_err().contains("100% packet loss"));
+    // Nor does it say that an address is not its own.
+    scanner.ip("-6 route add 2001:db8::/64 dev eth0");
+    let mac = mac_text(probe_mac(CLUSTER, "node1", POINT));
+    scanner.ip(&format!("-6 neigh add 2001:db8::9 lladdr {mac} dev eth0"));
+    let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "2001:db8::9"]).unwrap_err();
+    assert!(pinged.contains("100% packet loss") && !pinged.contains("nreachable"), "{pinged}");
     let index = scanner.0.run(|| Netlink::open()?.index_of("eth0")).await.unwrap().unwrap();
     let tried = scanner
         .0
