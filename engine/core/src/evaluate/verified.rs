@@ -81,12 +81,12 @@ impl Evaluator<'_> {
                 let spec = self.store.effective(key, Spec::attachment)?;
                 self.verify(&spec.connection_point)?;
                 let request = self.probe_request(key, spec, networks, is_confirmed);
-                evaluation.verified = Some(match &request {
-                    Ok(request) if request.vlans.is_empty() => Verified::awaited(),
-                    Ok(request) => self.verdict(of_request(request)),
-                    Err(why) => Verified::unknown(why),
+                evaluation.verified = Some(match &request.hindrance {
+                    Some(why) => Verified::unknown(why),
+                    None if request.vlans.is_empty() => Verified::awaited(),
+                    None => self.verdict(of_request(&request)),
                 });
-                request.ok()
+                Some(request)
             }
             Kind::L2Service => {
                 evaluation.verified = self.verdict_on_service(key);
@@ -106,20 +106,28 @@ impl Evaluator<'_> {
             .then(|| format!("waits for the probes: {}", verified.state.message))
     }
 
-    /// What is to be probed for an attachment; or why nothing can be.
+    /// What is to be probed for an attachment.
     fn probe_request(
         &self,
         key: &Key,
         spec: &AttachmentSpec,
         networks: &[NetworkPath],
         is_confirmed: bool,
-    ) -> Result<ProbeRequest, String> {
-        let network = self.probed_network(spec)?;
+    ) -> ProbeRequest {
+        let point = spec.connection_point.clone();
+        let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect();
+        let network = match self.probed_network(spec) {
+            Ok(network) => network,
+            Err(why) => {
+                let (network, vlans) = (String::new(), BTreeMap::new());
+                return ProbeRequest { point, network, services, vlans, hindrance: Some(why) };
+            }
+        };
         let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
         let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
         let vlans = networks.iter().filter(carried);
-        let vlans = vlans.map(|path| (path.vid, self.probed_vlan(&spec.connection_point, path)));
-        Ok(ProbeRequest { point: spec.connection_point.clone(), network, vlans: vlans.collect() })
+        let vlans = vlans.map(|path| (path.vid, self.probed_vlan(&point, path))).collect();
+        ProbeRequest { point, network, services, vlans, hindrance: None }
     }
 
     /// The network of the host through which an attachment is probed; or why it can't be.
@@ -204,21 +212,23 @@ impl Evaluator<'_> {
     /// The verdict on a service: that on all of its attachments. `None`: none of them is probed.
     fn verdict_on_service(&self, service: &Key) -> Option<Verified> {
         let attachments = self.store.referrers(service).filter_map(|user| {
-            let spec = self.store.effective(user, Spec::attachment)?;
+            let record = self.store.get(user).filter(|record| !record.deleting)?;
+            let spec = record.effective.as_deref()?.attachment()?;
             self.verify(&spec.connection_point)?;
-            Some((user, spec))
+            // Without a request, it is not evaluated yet.
+            spec.services.contains(&service.name).then(|| self.hosts.nodes.probe_request(user))
         });
-        let attachments: Vec<(&Key, &AttachmentSpec)> = attachments.collect();
-        let (_, first) = attachments.first()?;
-        let requests = attachments.iter().filter_map(|(user, _)| self.hosts.nodes.probe_request(user));
-        let vlans = requests.flat_map(of_request).filter(|(_, _, vlan)| vlan.service == *service);
-        let mut vlans = vlans.peekable();
+        let attachments: Vec<Option<&ProbeRequest>> = attachments.collect();
+        let first = attachments.first()?;
+        let vlans = attachments.iter().flatten().copied().flat_map(of_request);
+        let mut vlans = vlans.filter(|(_, _, vlan)| vlan.service == *service).peekable();
         if vlans.peek().is_some() {
             return Some(self.verdict(vlans));
         }
-        let can_be = attachments.iter().any(|(_, spec)| self.probed_network(spec).is_ok());
-        Some(match self.probed_network(first) {
-            Err(why) if !can_be => Verified::unknown(why),
+        let can_be =
+            attachments.iter().any(|request| request.is_none_or(|request| request.hindrance.is_none()));
+        Some(match first.and_then(|first| first.hindrance.as_ref()) {
+            Some(why) if !can_be => Verified::unknown(why),
             _ => Verified::awaited(),
         })
     }

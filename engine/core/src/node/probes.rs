@@ -30,8 +30,12 @@ pub(crate) struct ProbeRequest {
     pub point: Name,
     /// The network's name on the host.
     pub network: String,
-    /// The VLANs. None while its path is not confirmed.
+    /// Its services.
+    pub services: BTreeSet<Key>,
+    /// The VLANs. None while its path is not confirmed, or when it can't be probed.
     pub vlans: BTreeMap<VlanId, ProbedVlan>,
+    /// Why it can't be probed.
+    pub hindrance: Option<String>,
 }
 
 /// A VLAN that is probed.
@@ -233,9 +237,9 @@ impl Nodes {
             None => self.probes.requests.remove(key),
         };
         // What is in both is replaced, and what is only in the former one goes.
-        let changed = request.into_iter().flat_map(|request| {
-            request.vlans.iter().map(move |(vid, vlan)| (request, *vid, vlan, Some(vlan)))
-        });
+        let changed = request
+            .into_iter()
+            .flat_map(|request| request.vlans.iter().map(move |(vid, vlan)| (request, *vid, Some(vlan))));
         let stays = |former: &ProbeRequest, vid: VlanId| {
             request.is_some_and(|now| {
                 (&now.point, &now.network) == (&former.point, &former.network) && now.vlans.contains_key(&vid)
@@ -243,10 +247,10 @@ impl Nodes {
         };
         let gone = before.iter().flat_map(|former| {
             let gone = former.vlans.iter().filter(|(vid, _)| !stays(former, **vid));
-            gone.map(move |(vid, vlan)| (former, *vid, vlan, None))
+            gone.map(move |(vid, _)| (former, *vid, None))
         });
         let mut points = BTreeSet::new();
-        for (of, vid, vlan, now) in changed.chain(gone) {
+        for (of, vid, now) in changed.chain(gone) {
             let networks = self.probes.networks.entry(of.point.clone()).or_default();
             let probed = networks.entry(of.network.clone()).or_default();
             if probed.set(vid, key, now) {
@@ -258,18 +262,20 @@ impl Nodes {
             if networks.is_empty() {
                 self.probes.networks.remove(&of.point);
             }
-            work.evaluate.insert(vlan.service.clone());
         }
         for point in points {
             self.publish_point(&point);
         }
+        let both = before.iter().chain(request);
+        work.evaluate.extend(both.flat_map(|request| &request.services).cloned());
         self.update_waiting(key, before.as_ref(), request);
     }
 
     /// Notes whether an attachment waits for its path to be probed.
     fn update_waiting(&mut self, key: &Key, before: Option<&ProbeRequest>, now: Option<&ProbeRequest>) {
-        let [was, is] = [before, now].map(|request| request.filter(|request| request.vlans.is_empty()));
-        let [was, is] = [was, is].map(|request| request.map(|request| request.point.clone()));
+        let waits = |request: &&ProbeRequest| request.vlans.is_empty() && request.hindrance.is_none();
+        let [was, is] =
+            [before, now].map(|request| request.filter(waits).map(|request| request.point.clone()));
         if was == is {
             return;
         }
