@@ -138,9 +138,8 @@ impl Evaluator<'_> {
         let cni = chosen.plugin.name();
         let network = match &chosen.plugin {
             Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => bridge_name,
-            Plugin::Macvlan { master } | Plugin::Ipvlan { master } if spec.vlan_type == VlanType::Access => {
-                master
-            }
+            // Agents probe by macvlan, which can't share its parent with ipvlan.
+            Plugin::Macvlan { master } if spec.vlan_type == VlanType::Access => master,
             _ => {
                 let vlan_type = spec.vlan_type.as_str();
                 return Err(format!("agents can't probe what {} makes for {vlan_type}", cni.as_str()));
