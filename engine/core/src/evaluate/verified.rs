@@ -106,6 +106,13 @@ impl Evaluator<'_> {
             .then(|| format!("waits for the probes: {}", verified.state.message))
     }
 
+    /// An attachment at a probed connection point, for which nothing is probed for this reason.
+    pub(super) fn hindered_probes(&self, key: &Key, why: &str) -> Option<ProbeRequest> {
+        let spec = self.store.effective(key, Spec::attachment)?;
+        self.verify(&spec.connection_point)?;
+        Some(hindered(spec, why.to_owned()))
+    }
+
     /// What is to be probed for an attachment.
     fn probe_request(
         &self,
@@ -114,15 +121,11 @@ impl Evaluator<'_> {
         networks: &[NetworkPath],
         is_confirmed: bool,
     ) -> ProbeRequest {
-        let point = spec.connection_point.clone();
-        let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect();
         let network = match self.probed_network(spec) {
             Ok(network) => network,
-            Err(why) => {
-                let (network, vlans) = (String::new(), BTreeMap::new());
-                return ProbeRequest { point, network, services, vlans, hindrance: Some(why) };
-            }
+            Err(why) => return hindered(spec, why),
         };
+        let (point, services) = (spec.connection_point.clone(), services_of(spec));
         let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
         let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
         let vlans = networks.iter().filter(carried);
@@ -366,6 +369,21 @@ impl Evaluator<'_> {
         let addresses = self.store.vrf_attachments_of(service).flat_map(|(_, spec)| spec.addresses());
         addresses.filter(|one| one.addr() == address).nth(1).is_some()
     }
+}
+
+/// The request of an attachment for which nothing is probed.
+fn hindered(spec: &AttachmentSpec, why: String) -> ProbeRequest {
+    ProbeRequest {
+        point: spec.connection_point.clone(),
+        network: String::new(),
+        services: services_of(spec),
+        vlans: BTreeMap::new(),
+        hindrance: Some(why),
+    }
+}
+
+fn services_of(spec: &AttachmentSpec) -> BTreeSet<Key> {
+    spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect()
 }
 
 /// The VLANs of a request.
