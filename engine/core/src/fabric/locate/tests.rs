@@ -178,6 +178,13 @@ fn faults_in_two_leaves_and_two_spines() {
                     "one of leaf1 1 to node1 eth1, leaf1 49 to spine1 1, leaf1 50 to spine2 1 or 2 more, or several of these and 1 more: 2 probes fail, all others pass",
                 ],
             ),
+            // A link explains both, and only one of them may be at the node's port.
+            (
+                "node2>node4 node3>node4 node2!node3 node1!node3",
+                &[
+                    "one or more of leaf1 1 to node1 eth1, leaf1 49 to spine1 1, leaf1 50 to spine2 1 or 2 more: 2 probes fail, all others pass",
+                ],
+            ),
             // Two faults, which share suspects.
             (
                 "node1!node3 node1>node4 node2!node4 node2>node3",
@@ -187,12 +194,14 @@ fn faults_in_two_leaves_and_two_spines() {
             ),
         ],
     );
-    // A switch that does not carry the VLAN is on no path.
+    // A link that does not carry the VLAN at both ends is on no path, nor is a switch that does not carry it.
     let (topology, mut ports) = self::fabric(fabric);
-    ports.remove("spine2");
-    let found = locate(&topology, &ports, &probes(&[], "node1>node2 node2!node3 node3>node4"));
+    let ring = probes(&[], "node1>node2 node2!node3 node3>node4");
     let expected = "one of leaf1 49 to spine1 1 or leaf2 49 to spine1 2: 1 probe fails, all others pass";
-    assert_eq!(found[0].to_string(), expected);
+    ports.insert("spine2".into(), [port(&topology, "spine2.1").1].into());
+    assert_eq!(locate(&topology, &ports, &ring)[0].to_string(), expected);
+    ports.remove("spine2");
+    assert_eq!(locate(&topology, &ports, &ring)[0].to_string(), expected);
     // A tree has no other path.
     let tree = "leaf1.1=node1.eth1 leaf1.2=node2.eth1 leaf2.1=node3.eth1 leaf2.2=node4.eth1
         leaf1.49~spine1.1 leaf2.49~spine1.2";
