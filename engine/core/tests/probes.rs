@@ -342,6 +342,13 @@ fn gate_holds_an_attachment_until_packets_pass_and_never_later() {
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Pending, "waits for the probes: not probed yet"));
     w.restart_and_settle();
     assert_eq!(w.phase(&a), Phase::Pending);
+    // That packets of one node pass is not enough.
+    w.probe_with(|probing| {
+        probing.lost.clear();
+        _ = probing.absent.remove(&to_name("node1"));
+    });
+    let message = "waits for the probes: some nodes have not probed yet";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Pending, message));
     w.probe_with(|probing| *probing = Probing::default());
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
     w.probe_with(|probing| _ = probing.lost.insert(("node1".into(), vid(100))));

@@ -102,8 +102,16 @@ impl Evaluator<'_> {
         let spec = self.store.effective(key, Spec::attachment)?;
         self.verify(&spec.connection_point).filter(|verify| verify.mode == VerifyMode::Gate)?;
         let verified = evaluation.verified.as_ref()?;
-        (verified.is_awaited || verified.fails())
-            .then(|| format!("waits for the probes: {}", verified.state.message))
+        let nodes = self.hosts.nodes;
+        let mut vlans = nodes.probe_request(key).into_iter().flat_map(of_request);
+        let why = if verified.is_awaited || verified.fails() {
+            &*verified.state.message
+        } else if !vlans.all(|(of, vid, _)| nodes.is_probed_by_all(&of.point, &of.network, vid)) {
+            "some nodes have not probed yet"
+        } else {
+            return None;
+        };
+        Some(format!("waits for the probes: {why}"))
     }
 
     /// An attachment at a probed connection point, for which nothing is probed for this reason.
