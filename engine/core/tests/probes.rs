@@ -171,7 +171,10 @@ fn gateways_of_routes_are_asked() {
     w.probe_with(|probing| _ = probing.silent.insert(gateway));
     let (_, reason, message) = verified(&w, &a).unwrap();
     assert_eq!(reason, ConditionReason::Lost);
-    assert_eq!(message, "leaf2 gw to dc: all 4 probes through it fail, all others pass");
+    assert_eq!(
+        message,
+        "nothing answers for 10.1.0.1: leaf2 gw to dc: all 4 probes through it fail, all others pass"
+    );
     for (macs, reason) in [
         (["02:00:00:00:00:01", "02:00:00:00:00:02"], ConditionReason::DuplicateAddress),
         (["02:00:00:00:00:01", "00:00:5e:00:01:07"], ConditionReason::Answered),

@@ -48,6 +48,12 @@ impl Probed<'_> {
         self.verify.between != VerifyBetween::Gateway
     }
 
+    /// The gateways that answer nobody.
+    fn silent_gateways(&self) -> impl Iterator<Item = &IpAddr> {
+        let is_silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.keys().all(BTreeSet::is_empty);
+        self.gateways().filter(move |(_, answers)| is_silent(answers)).map(|(address, _)| address)
+    }
+
     fn is_lost(&self) -> bool {
         let silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.contains_key(&BTreeSet::new());
         (self.asks_nodes() && self.tally.is_some_and(|tally| tally.lost > 0))
@@ -338,12 +344,18 @@ impl Evaluator<'_> {
         vlans.retain(|_, probed| probed.iter().any(|one| one.is_lost()));
         let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
         for ((service, vid), probed) in vlans {
-            let probes: Vec<Probe> = probed.into_iter().flat_map(|one| self.probes(one)).collect();
+            let probes: Vec<Probe> = probed.iter().flat_map(|one| self.probes(one)).collect();
             let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
             let (_, ports) = planned.unwrap_or((vid, Arc::default()));
-            for suspicion in locate(self.fabric.topology(), &ports, &probes) {
-                located.entry(suspicion.to_string()).or_default().insert(vid);
+            let suspicions = locate(self.fabric.topology(), &ports, &probes);
+            let mut message = list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>());
+            // What is named may be the port behind which a gateway is.
+            let silent: BTreeSet<&IpAddr> = probed.iter().flat_map(|one| one.silent_gateways()).collect();
+            let silent: Vec<String> = silent.into_iter().map(ToString::to_string).collect();
+            if silent.iter().any(|address| !message.contains(address)) {
+                message = format!("nothing answers for {}: {message}", list(&silent));
             }
+            located.entry(message).or_default().insert(vid);
         }
         let texts =
             located.iter().map(
