@@ -8,7 +8,7 @@ use super::sources;
 use super::table::{MUTANTS, Mutant};
 
 /// Number of histories that have to find a mutant.
-const SEEDS: &str = "2000";
+const SEEDS: &str = "6000";
 
 /// Seconds after which histories count as failed, and a build.
 const TIMEOUT: &str = "600";
@@ -26,7 +26,7 @@ pub(crate) fn is_mutant(name: &str) -> bool {
 "#;
 
 /// Only what the seeded histories need.
-const TESTS: &str = "mod nats;\nmod seeded;\nmod world;\n";
+const TESTS: &str = "mod edits;\nmod nats;\nmod seeded;\nmod world;\n";
 
 /// A copy of the workspace with the core and the crates that it uses.
 struct Workspace(PathBuf);
