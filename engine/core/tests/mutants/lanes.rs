@@ -8,7 +8,7 @@ use super::sources;
 use super::table::{MUTANTS, Mutant};
 
 /// Number of histories that have to find a mutant.
-const SEEDS: &str = "6000";
+const SEEDS: &str = "2000";
 
 /// Seconds after which histories count as failed, and a build.
 const TIMEOUT: &str = "600";
