@@ -4,7 +4,7 @@
 //! 2. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
 //! 3. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
 //! 4. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
-//! 5. [`crate::probes`] are told what to ask over the networks that are there. They work on their own.
+//! 5. [`crate::probes`] learn what to ask over the networks that are there. They work on their own.
 //!
 //! A part that fails for some items rejects these and realises the others.
 

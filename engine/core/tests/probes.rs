@@ -1,4 +1,4 @@
-//! Probes: which VLANs agents are told to probe, and what follows from what they find.
+//! Probes: which VLANs agents are commanded to probe, and what follows from what they find.
 
 use std::collections::BTreeSet;
 

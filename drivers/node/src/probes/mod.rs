@@ -2,7 +2,7 @@
 //!
 //! On each VLAN this node asks the gateways and the next node for their link addresses, by ARP and neighbour discovery,
 //! without an address of the network. Before it asks the next node, it has that node's agent go to the VLAN. So a VLAN on
-//! which nobody answers is told from an agent that does not run.
+//! which nobody answers is distinguished from an agent that does not run.
 //!
 //! [`schedule`] and [`slots`] are pure: what is asked when, and which port is where. [`namespace`] makes the network
 //! namespace that all ports end in, [`port`] moves these, [`ask`] asks, and [`visit`] talks to other agents.

@@ -11,14 +11,12 @@ use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::locate::{Gateway, Probe, ProbeEnd, locate};
 use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
 use crate::name::and_more;
-use crate::node::probes::{ProbeRequest, ProbedVlan, Tally};
+use crate::node::probes::{MAX_GATEWAYS, ProbeRequest, ProbedVlan, Tally};
 use crate::node::shape::Shape;
 use crate::status::evaluation::{Evaluation, Verified};
 use crate::status::inputs::Inputs;
 use crate::{ConditionReason, Key, Kind, Name};
 
-/// Maximum of gateways that are asked on a VLAN.
-const MAX_GATEWAYS: usize = 8;
 /// Maximum of entries of a list in a message.
 const MAX_LISTED: usize = 3;
 /// The beginnings of MAC addresses that several routers share (VRRP, HSRP): one of them answers.

@@ -20,6 +20,11 @@ use crate::node::target::NodeTarget;
 use crate::work::Work;
 use crate::{Key, Name};
 
+/// Maximum of gateways that are asked on a VLAN.
+pub(crate) const MAX_GATEWAYS: usize = 8;
+/// Maximum of reasons of one node why it could not ask on VLANs of a network.
+const MAX_REASONS: usize = 64;
+
 /// The results of a node, by connection point and network.
 pub(super) type Results = BTreeMap<(Name, String), Arc<ProbeResults>>;
 
@@ -219,6 +224,25 @@ fn surplus<'a>(
     other: &'a BTreeMap<Found, VlanSet>,
 ) -> impl Iterator<Item = (&'a Found, VlanSet)> {
     one.iter().map(|(found, vlans)| (found, vlans.difference(other.get(found).unwrap_or(&VlanSet::EMPTY))))
+}
+
+/// Results of at most as many gateways as a node is asked for: a compromised node may report any number, and each is
+/// counted by VLAN.
+pub(super) fn bounded(mut results: ProbeResults) -> ProbeResults {
+    results.unasked.truncate(MAX_REASONS);
+    let (mut counts, mut full) = (BTreeMap::<VlanId, usize>::new(), VlanSet::EMPTY);
+    for answer in &mut results.gateways {
+        answer.vlans = answer.vlans.difference(&full);
+        for vid in answer.vlans.iter() {
+            let count = counts.entry(vid).or_default();
+            *count += 1;
+            if *count == MAX_GATEWAYS {
+                full.insert(vid);
+            }
+        }
+    }
+    results.gateways.retain(|answer| !answer.vlans.is_empty());
+    results
 }
 
 /// Whether a gateway or the next node answered.
@@ -583,6 +607,26 @@ impl Probes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_of_a_hostile_node_are_bounded() {
+        let all: VlanSet = (1..=4094).filter_map(|id| VlanId::new(id).ok()).collect();
+        let answer = |host: u32| GatewayAnswer {
+            address: IpAddr::from(host.to_be_bytes()),
+            macs: BTreeSet::new(),
+            vlans: all.clone(),
+        };
+        let unasked =
+            |number: u32| eno_schemas::Unasked { reason: number.to_string().into(), vlans: all.clone() };
+        let results = bounded(ProbeResults {
+            gateways: (0..20_000).map(answer).collect(),
+            unasked: (0..20_000).map(unasked).collect(),
+            ..ProbeResults::default()
+        });
+        assert_eq!((results.gateways.len(), results.unasked.len()), (MAX_GATEWAYS, MAX_REASONS));
+        let few = ProbeResults { gateways: (0..8).map(answer).collect(), ..ProbeResults::default() };
+        assert_eq!(bounded(few.clone()), few);
+    }
 
     #[test]
     fn only_what_may_change_a_verdict_is_evaluated() {

@@ -8,7 +8,7 @@ use eno_schemas::{
     NodePod, Outcome, Rejection, Report, VlanId,
 };
 
-use crate::node::probes::Results;
+use crate::node::probes::{Results, bounded};
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
 use crate::work::Work;
@@ -249,7 +249,7 @@ impl NodeTarget {
                 }
             }
             (self.observed_networks, self.observed_pods) = (networks, pods);
-            let probes = probes.into_iter();
+            let probes = probes.into_iter().map(bounded);
             let probes =
                 probes.map(|found| ((found.point.as_str().into(), found.network.clone()), found.into()));
             self.probes = probes.collect();

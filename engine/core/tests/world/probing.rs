@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// The probes that a node was told last.
+    /// The probes that a node was commanded last.
     pub fn probes_of(&self, node: &str) -> Vec<eno_schemas::NetworkProbes> {
         match self.applied.get(&Target::Node(node.into())) {
             Some(Desired::Node(desired)) => desired.probes.clone(),
