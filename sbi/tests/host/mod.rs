@@ -41,7 +41,7 @@ struct Script {
     /// Whether reconciles may continue.
     open: watch::Sender<bool>,
     /// Count of works that were not current any more when they continued.
-    cancelled: watch::Sender<u32>,
+    cancelled: watch::Sender<usize>,
     /// The result of a reconcile.
     answer: Mutex<Responder>,
     /// The receiver of `changed`.
@@ -307,14 +307,16 @@ async fn work_cancelled_while_nats_is_frozen_is_restarted() {
         let host = start(&server, &stub, "one", ownership).await;
         stub.open(false);
         engine.command(&command("a", 1, 1)).await;
-        stub.until_begun(|begun| begun.len() == 1).await;
+        stub.until_begun(|begun| !begun.is_empty()).await;
         server.freeze(true);
         stub.until_not_current().await;
         stub.open(true);
-        stub.0.cancelled.subscribe().wait_for(|count| *count == 1).await.unwrap();
+        stub.0.cancelled.subscribe().wait_for(|count| *count > 0).await.unwrap();
         server.freeze(false);
         engine.report(DRIVER, "a", done(1)).await;
-        assert_eq!(stub.begun(), [("a".into(), 1), ("a".into(), 1)]);
+        // On a machine that stalls, the short lease may end more than once.
+        let cancelled = *stub.0.cancelled.borrow();
+        assert_eq!(stub.begun(), vec![("a".to_owned(), 1); cancelled + 1]);
         host.end().await;
     }
 }
