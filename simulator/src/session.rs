@@ -169,6 +169,7 @@ async fn handle_message(
     };
     let name = document.root.children.first().map_or("", |operation| &operation.name);
     let delay = switch.take_delay(name);
+    switch.look_at_data_plane(name).await;
     // Parsing succeeded, so the text is UTF-8.
     let text = std::str::from_utf8(message).unwrap_or_default();
     let (document, outcome) = if delay.is_zero() {
