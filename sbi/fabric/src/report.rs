@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use eno_sbi::Reconciled;
 use eno_schemas::{
-    Applied, Carried, ChangeReport, FabricDesired, FabricPort, Item, Note, Rejection, VlanId, VlanSet,
+    Applied, Carried, ChangeReport, FabricDesired, FabricPort, Item, Lookup, NO_MAC_TABLE, Note, Rejection,
+    VlanId, VlanSet,
 };
 
 use crate::desired::{desired_vlans, vlans_of};
@@ -66,6 +68,16 @@ pub fn change_report(took: Duration, added: usize, removed: usize) -> ChangeRepo
     }
 }
 
+/// Answers the lookup of a desired state without stations, where the device was not asked. `why`: the message.
+pub fn answer_lookup(desired: &FabricDesired, reconciled: &mut Reconciled, why: impl FnOnce() -> String) {
+    if let (Some(revision), Some(Applied::Fabric { lookup: lookup @ None, .. })) =
+        (&desired.lookup, &mut reconciled.applied)
+    {
+        *lookup = Some(Lookup { revision: revision.clone(), stations: Vec::new() });
+        reconciled.notes.push(Note::new(NO_MAC_TABLE, Item::TARGET, why()));
+    }
+}
+
 /// The observed state of a device without memory of its ports.
 #[derive(Debug)]
 pub struct Observation {
@@ -109,6 +121,7 @@ impl Observation {
             before: BTreeMap::new(),
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
+            lookup: None,
         }
     }
 }

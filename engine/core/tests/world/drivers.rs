@@ -406,6 +406,7 @@ impl World {
                         .collect(),
                     ports,
                     carried: BTreeMap::new(),
+                    lookup: None,
                 }
             }
             Some(Desired::Node(node)) => applied_by_node(node, rejected, &self.path_mtus),
@@ -419,6 +420,7 @@ impl World {
                     before: BTreeMap::new(),
                     vrfs: BTreeSet::new(),
                     routed: VlanSet::EMPTY,
+                    lookup: None,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => {
