@@ -125,3 +125,37 @@ impl Observation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use eno_conformance::fabrics;
+    use eno_schemas::{Device, Station};
+
+    use super::*;
+
+    #[test]
+    fn lookup_without_an_answer_gets_an_empty_one() {
+        let mut desired = fabrics::desired("c1", Device::new("leaf1"), "1", &[]);
+        let answered = |desired: &FabricDesired, mut reconciled: Reconciled| {
+            answer_lookup(desired, &mut reconciled, || "why".into());
+            let Some(Applied::Fabric { lookup, .. }) = reconciled.applied else { return (None, 0) };
+            (lookup, reconciled.notes.len())
+        };
+        let applied = |lookup| {
+            let mut applied = desired.carried_out();
+            if let Applied::Fabric { lookup: none, .. } = &mut applied {
+                *none = lookup;
+            }
+            Reconciled::applied(applied)
+        };
+        let station = Station { mac: String::new(), vlan: fabrics::vid(1), port: String::new() };
+        let known = Lookup { revision: "r1".into(), stations: vec![station] };
+        let (unanswered, answer) = (applied(None), applied(Some(known.clone())));
+        assert_eq!(answered(&desired, unanswered.clone()), (None, 0));
+        desired.lookup = Some("r1".into());
+        let empty = Lookup { stations: Vec::new(), ..known.clone() };
+        assert_eq!(answered(&desired, unanswered), (Some(empty), 1));
+        assert_eq!(answered(&desired, answer), (Some(known), 0));
+        assert_eq!(answered(&desired, Reconciled::progress("busy")), (None, 0));
+    }
+}
