@@ -92,10 +92,9 @@ impl<'a> Picker<'a> {
         if entry.is_static || !mac.starts_with(&self.wanted.prefix) || !self.wanted.vlans.contains(vlan) {
             return Ok(());
         }
-        let [a, b, c, d, e, f] = mac;
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
         for port in self.wanted.listed(&entry.interface) {
-            let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
-            let station = Station { mac, vlan, port: port.name.clone() };
+            let station = Station { mac: mac.clone(), vlan, port: port.name.clone() };
             let bytes = size_of::<Station>() + station.mac.len() + station.port.len();
             if !self.found.insert(station) {
                 continue;

@@ -33,18 +33,13 @@ impl Device {
         let Some(Applied::Fabric { lookup, .. }) = &mut reconciled.applied else { return true };
         let mut is_usable = true;
         let kept = self.answer.take().filter(|answer| answer.revision == *revision);
-        let answer = match kept {
-            Some(kept) => kept,
-            None => {
-                let found = match read(open_session, desired).await {
-                    Ok(found) => found,
-                    Err(error) => {
-                        is_usable = false;
-                        Err(error.to_string())
-                    }
-                };
-                Answer { revision: revision.clone(), found }
-            }
+        let answer = if let Some(kept) = kept {
+            kept
+        } else {
+            let read = read(open_session, desired).await;
+            is_usable = read.is_ok();
+            let found = read.unwrap_or_else(|error| Err(error.to_string()));
+            Answer { revision: revision.clone(), found }
         };
         match &answer.found {
             Ok(Found { stations, .. }) => {
