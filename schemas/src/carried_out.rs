@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Applied, AppliedLink, AppliedNetwork, FabricDesired, HostNetwork, LinkName, NodeDesired, PodLink,
-    PrimaryLink, VlanSet,
+    Applied, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork, LinkName, NetworkProbes,
+    NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway, VlanSet,
 };
 
 /// The MTU of an interface for which none is requested.
 const DEFAULT_MTU: u32 = 1500;
+/// The MAC address of gateways.
+const GATEWAY_MAC: &str = "02:00:00:00:00:01";
 
 impl FabricDesired {
     /// The state of a switch that has all of it.
@@ -35,7 +37,31 @@ impl NodeDesired {
             let primary = pod.primary.iter().map(|one| (one.id.clone(), one.carried_out()));
             (uid.clone(), links.chain(primary).collect())
         });
-        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes: Vec::new() }
+        let probes = self.probes.iter().map(NetworkProbes::carried_out).collect();
+        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes }
+    }
+}
+
+impl NetworkProbes {
+    /// The VLANs that are probed.
+    pub fn vlans(&self) -> VlanSet {
+        self.paths.iter().fold(VlanSet::EMPTY, |all, path| all.union(&path.vlans))
+    }
+
+    /// The results where everything answers.
+    pub fn carried_out(&self) -> ProbeResults {
+        let answer = |gateway: &ProbedGateway| GatewayAnswer {
+            address: gateway.address,
+            macs: [GATEWAY_MAC.to_owned()].into(),
+            vlans: gateway.vlans.clone(),
+        };
+        ProbeResults {
+            point: self.point.clone(),
+            network: self.network.clone(),
+            passed: if self.next.is_some() { self.vlans() } else { VlanSet::EMPTY },
+            gateways: self.gateways.iter().map(answer).collect(),
+            ..ProbeResults::default()
+        }
     }
 }
 

@@ -226,7 +226,7 @@ const TROUBLE = new Set([
 const FINE = new Set([
   "AddressesAssigned", "AddressesSeparate", "AddressesUnique", "CallbackDelivered", "CanRollBack", "EndsJoined",
   "FabricManaged", "FabricReady", "NADReady", "NextHopAnswers", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready",
-  "Recorded", "TrunkChecked", "UsedByTemplates",
+  "Recorded", "TrunkChecked", "UsedByTemplates", "Verified",
 ]);
 
 function toneOfCondition(c: Condition) {

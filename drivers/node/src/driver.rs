@@ -4,19 +4,24 @@
 //! 2. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
 //! 3. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
 //! 4. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
+//! 5. [`crate::probes`] are told what to ask over the networks that are there. They work on their own.
 //!
 //! A part that fails for some items rejects these and realises the others.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eno_sbi::{Driver, Identity, Reconciled, Work};
+use eno_sbi::{Driver, Identity, Peers, Reconciled, VISITS, Visits, Work};
 use eno_schemas::{Applied, Desired, Failure, NodeDesired, PayloadKind};
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
+use tokio::sync::Mutex;
 
 use crate::host::{Host, HostError};
-use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
+use crate::ovs::{Item, Ovs, OvsApplied, OvsDesired, OvsError, PortDesired};
 use crate::pods::{Pods, Resolve};
+use crate::probes::Probes;
 use crate::switch::{self, NodeApplied, OvsFailure};
 
 /// The driver's name, for engine and agent.
@@ -29,18 +34,42 @@ pub struct Switch {
     socket: Option<PathBuf>,
     /// True once this process has configured it.
     used: AtomicBool,
+    /// What is desired. Locked during a reconcile.
+    wanted: Mutex<SwitchWanted>,
+}
+
+/// What is desired of Open vSwitch.
+#[derive(Default)]
+struct SwitchWanted {
+    /// As of the last reconcile of the node; absent: there was none.
+    base: Option<OvsDesired>,
+    /// The ports of probes, by interface.
+    probes: BTreeMap<String, PortDesired>,
+}
+
+impl SwitchWanted {
+    /// All of it. Probes keep no bridge from being deleted.
+    fn all(&self) -> OvsDesired {
+        let mut all = self.base.clone().unwrap_or_default();
+        let probes = self.probes.iter().filter(|(_, port)| all.bridges.contains_key(&port.bridge));
+        let probes: Vec<_> = probes.map(|(name, port)| (name.clone(), port.clone())).collect();
+        all.ports.extend(probes);
+        all
+    }
 }
 
 impl Switch {
     /// `socket`: the path of its database, if that is local. While there is no socket and nothing is desired, the node
     /// counts as one without Open vSwitch.
     pub fn new(ovs: Ovs, socket: Option<PathBuf>) -> Self {
-        Self { ovs, socket, used: AtomicBool::new(false) }
+        Self { ovs, socket, used: AtomicBool::new(false), wanted: Mutex::default() }
     }
 
-    /// Brings it to the desired state and returns the observed one. `None`: there is no Open vSwitch, and nothing is
-    /// desired.
+    /// Brings it to the desired state and returns the observed one, without what concerns ports of probes. `None`: there
+    /// is no Open vSwitch, and nothing is desired.
     async fn reconcile(&self, desired_ovs: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
+        let mut wanted = self.wanted.lock().await;
+        wanted.base = Some(desired_ovs.clone());
         if switch::is_any_desired(desired_ovs) {
             self.used.store(true, Ordering::Relaxed);
         } else if !self.used.load(Ordering::Relaxed)
@@ -48,7 +77,29 @@ impl Switch {
         {
             return Ok(None);
         }
-        self.ovs.reconcile(desired_ovs).await.map(Some)
+        let mut applied = self.ovs.reconcile(&wanted.all()).await?;
+        applied.ports.retain(|name, _| !wanted.probes.contains_key(name));
+        applied.rejected.retain(|rejected| match &rejected.item {
+            Item::Port(name) => !wanted.probes.contains_key(name),
+            Item::Bridge(_) => true,
+        });
+        Ok(Some(applied))
+    }
+
+    /// Sets the ports of probes, and returns those that are as desired. Ports of ENO on bridges that are not desired are
+    /// not made.
+    pub(crate) async fn set_probes(
+        &self,
+        ports: BTreeMap<String, PortDesired>,
+    ) -> Result<BTreeSet<String>, OvsError> {
+        let mut wanted = self.wanted.lock().await;
+        wanted.probes = ports;
+        if wanted.base.is_none() {
+            return Ok(BTreeSet::new());
+        }
+        let all = wanted.all();
+        let open = switch::open_ports(&all, &self.ovs.reconcile(&all).await?);
+        Ok(open.into_iter().filter(|name| wanted.probes.contains_key(name)).collect())
     }
 }
 
@@ -57,13 +108,20 @@ pub struct NodeDriver<R> {
     node: String,
     host: Host,
     pods: Pods<R>,
-    switch: Switch,
+    switch: Arc<Switch>,
+    probes: Probes,
 }
 
 impl<R: Resolve> NodeDriver<R> {
     /// The driver of the node with that name.
-    pub fn new(node: impl Into<String>, host: Host, pods: Pods<R>, switch: Switch) -> Self {
-        Self { node: node.into(), host, pods, switch }
+    pub fn new(
+        node: impl Into<String>,
+        host: Host,
+        pods: Pods<R>,
+        switch: Arc<Switch>,
+        probes: Probes,
+    ) -> Self {
+        Self { node: node.into(), host, pods, switch, probes }
     }
 
     async fn reconcile_node(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
@@ -103,14 +161,19 @@ impl<R: Resolve> NodeDriver<R> {
             }
         }
         let NodeApplied { networks, pods, rejected, notes } = applied;
-        let applied = Applied::Node { networks, pods: pods.pods, probes: Vec::new() };
+        self.probes.want(desired, &networks);
+        let applied = Applied::Node { networks, pods: pods.pods, probes: self.probes.results() };
         Ok(Reconciled { rejected, notes, ..Reconciled::applied(applied) })
     }
 }
 
 impl<R: Resolve> Driver for NodeDriver<R> {
     fn identity(&self) -> Identity {
-        Identity { name: NAME.to_owned(), kinds: vec![PayloadKind::Node], capabilities: Vec::new() }
+        Identity {
+            name: NAME.to_owned(),
+            kinds: vec![PayloadKind::Node],
+            capabilities: vec![VISITS.to_owned()],
+        }
     }
 
     fn only_target(&self) -> Option<String> {
@@ -133,8 +196,16 @@ impl<R: Resolve> Driver for NodeDriver<R> {
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         let node = self.node.clone();
-        let parts: [BoxStream<'static, ()>; 3] =
-            [self.host.changed().boxed(), self.pods.changed().boxed(), self.switch.ovs.changed().boxed()];
+        let parts: [BoxStream<'static, ()>; 4] = [
+            self.host.changed().boxed(),
+            self.pods.changed().boxed(),
+            self.switch.ovs.changed().boxed(),
+            self.probes.changed().boxed(),
+        ];
         stream::select_all(parts).map(move |()| node.clone())
+    }
+
+    fn meet(&self, peers: Peers, visits: Visits) {
+        self.probes.meet(peers, visits);
     }
 }

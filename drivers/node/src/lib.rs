@@ -5,4 +5,5 @@ pub mod host;
 pub mod netlink;
 pub mod ovs;
 pub mod pods;
+pub mod probes;
 pub mod switch;

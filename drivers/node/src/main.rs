@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_driver_node::driver::{NodeDriver, Switch};
@@ -11,6 +12,7 @@ use eno_driver_node::host::Host;
 use eno_driver_node::netlink::Namespace;
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods};
+use eno_driver_node::probes::{ProbeMetrics, Probes};
 use eno_ovsdb::Endpoint;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
 use eno_schemas::OvsDatapath;
@@ -68,7 +70,7 @@ enum DatapathType {
 }
 
 impl Args {
-    fn driver(self) -> anyhow::Result<NodeDriver<eno_cri::Client>> {
+    fn driver(self, metrics: ProbeMetrics) -> anyhow::Result<NodeDriver<eno_cri::Client>> {
         let host = Namespace::current()?;
         let endpoint: Endpoint = self.ovsdb.parse()?;
         let socket = self.ovsdb.strip_prefix("unix:").map(PathBuf::from);
@@ -81,17 +83,22 @@ impl Args {
             audit: AUDIT,
             allowed_masters: self.allow_interface.into_iter().collect(),
             ovs_datapath,
-            proc_sys_net: self.proc_sys,
+            proc_sys_net: self.proc_sys.clone(),
             namespaces: self.namespaces,
         };
         let api_server = self.api_server.and_then(|host| host.parse::<IpAddr>().ok()).map(IpNet::from);
         let reserved: Vec<IpNet> = self.reserved_network.into_iter().chain(api_server).collect();
         let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
-        let switch = Switch::new(Ovs::new(endpoint, datapath), socket);
-        Ok(NodeDriver::new(self.node, Host::new(host, &reserved), pods, switch))
+        let switch = Arc::new(Switch::new(Ovs::new(endpoint, datapath), socket));
+        let probes = Probes::start(&self.node, host.clone(), self.proc_sys, Arc::clone(&switch), metrics);
+        Ok(NodeDriver::new(self.node, Host::new(host, &reserved), pods, switch, probes))
     }
 }
 
 fn main() -> ExitCode {
-    driver_main(ABOUT, async |args: Args, _| args.driver())
+    driver_main(ABOUT, async |args: Args, registry| {
+        let metrics = ProbeMetrics::default();
+        metrics.register(registry);
+        args.driver(metrics)
+    })
 }

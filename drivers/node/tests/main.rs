@@ -5,3 +5,4 @@ mod agent;
 mod host;
 mod ovs;
 mod pods;
+mod probes;

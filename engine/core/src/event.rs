@@ -310,9 +310,14 @@ pub enum NoticeKind {
     VlanTakenOff,
     /// An agent repaired something on its node.
     Repaired,
+    /// Packets of an object are lost, or go to two hosts with one address.
+    PacketsLost,
+    /// They pass again.
+    PacketsPass,
 }
 
 /// The configuration of the core.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Identifies the cluster on devices: 1 to 8 characters of `[a-z0-9]`.

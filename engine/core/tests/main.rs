@@ -22,6 +22,7 @@ mod node_networks;
 mod object_lifecycle;
 mod paths;
 mod pods;
+mod probes;
 mod reachability;
 mod removed_ports;
 mod restarts;

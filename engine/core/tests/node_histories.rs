@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use eno_core::kinds::Spec;
 use eno_core::{Event, Key, Kind, Object, Target};
-use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
+use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection, VlanId};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
@@ -25,6 +25,8 @@ enum Step {
     Silence(u8),
     EndSilence,
     Refuse { node: u8, what: u8 },
+    Lose { node: u8, service: u8 },
+    Probe { lossless: bool },
     DelayStatusWrites,
     FlushStatusWrites,
     Settle,
@@ -48,6 +50,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u8..5).prop_map(Step::Silence),
         1 => Just(Step::EndSilence),
         1 => (1u8..5, 0u8..5).prop_map(|(node, what)| Step::Refuse { node, what }),
+        1 => (1u8..5, 0u8..3).prop_map(|(node, service)| Step::Lose { node, service }),
+        1 => any::<bool>().prop_map(|lossless| Step::Probe { lossless }),
         1 => Just(Step::DelayStatusWrites),
         1 => Just(Step::FlushStatusWrites),
         4 => Just(Step::Settle),
@@ -166,6 +170,16 @@ impl History {
                 let rejection = Rejection { item, reason, retryable, unreachable: *what == 4 };
                 self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
             }
+            Step::Lose { node, service } => {
+                let vid = VlanId::new(100 + u16::from(*service)).unwrap();
+                self.world.probing.lost.insert((format!("node{node}").into(), vid));
+            }
+            Step::Probe { lossless } => {
+                if *lossless {
+                    self.world.probing.lost.clear();
+                }
+                self.world.probe();
+            }
             Step::DelayStatusWrites => {
                 self.world.delayed_status_writes.get_or_insert_default();
             }
@@ -231,6 +245,7 @@ impl History {
         self.world.assert_transitions_are_legal();
         self.world.assert_paths_agree();
         self.world.assert_observer_agrees();
+        self.world.assert_lost_packets_were_reported();
         for (name, desired) in self.node_states() {
             if self.world.silent.contains(&Target::Node(name.as_str().into())) {
                 continue;

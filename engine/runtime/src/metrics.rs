@@ -56,6 +56,9 @@ pub struct StreamLabel {
     stream: String,
 }
 
+/// The kinds of which probes tell whether packets pass.
+const PROBED: [Kind; 2] = [Kind::L2Service, Kind::L2ServiceAttachment];
+
 /// All metrics of the engine.
 #[derive(Debug)]
 pub struct Metrics {
@@ -65,6 +68,8 @@ pub struct Metrics {
     pub objects: Family<ObjectLabels, Gauge>,
     /// Earliest Unix time at which an object in this phase stopped being ready, by kind and phase.
     oldest: Family<ObjectLabels, Gauge>,
+    /// Objects whose condition Verified is false, by kind.
+    packets_lost: Family<KindLabel, Gauge>,
     /// Whether each switch answers.
     device_up: Family<DeviceLabel, Gauge>,
     /// Whether each switch differs from what ENO wants.
@@ -145,6 +150,11 @@ impl Metrics {
                 all,
                 "phase_oldest_timestamp_seconds",
                 "Earliest time at which an object in this phase stopped being ready",
+            ),
+            packets_lost: added(
+                all,
+                "packets_lost",
+                "Custom resources whose packets do not pass, as probes found",
             ),
             device_up: added(all, "device_up", "1 while the switch answers"),
             device_drift: added(all, "device_drift", "1 while the switch differs from what ENO wants"),
@@ -232,6 +242,20 @@ impl Metrics {
             None => {
                 self.oldest.remove(&labels);
             }
+        }
+    }
+
+    /// An object of a kind is there, and loses packets or not.
+    pub fn loses(&self, kind: Kind, loses: bool) {
+        if PROBED.contains(&kind) {
+            self.packets_lost.get_or_create(&KindLabel { kind: kind.as_str() }).inc_by(i64::from(loses));
+        }
+    }
+
+    /// An object of a kind is in this state no more.
+    pub fn loses_no_more(&self, kind: Kind, loses: bool) {
+        if PROBED.contains(&kind) {
+            self.packets_lost.get_or_create(&KindLabel { kind: kind.as_str() }).dec_by(i64::from(loses));
         }
     }
 
@@ -351,6 +375,7 @@ impl Metrics {
     pub fn reset(&self) {
         self.objects.clear();
         self.oldest.clear();
+        self.packets_lost.clear();
         self.device_up.clear();
         self.device_drift.clear();
         self.drivers.clear();

@@ -30,6 +30,7 @@ callbackDeny: [10.244.0.0/16, 10.96.0.0/12]
 callbackHttpsOnly: true
 callbackProxy: http://proxy.example.com:3128
 bridgeDomains: true
+verify: false
 nodeCIDRs: [10.1.0.0/16, 'fd00::/8']
 runtimeDirectory: /run/crio
 openvswitchDirectory: /var/run/openvswitch

@@ -14,6 +14,8 @@ const NAME: &str = "crash";
 const KILLED: &str = "node1";
 const NODES: [&str; 2] = [KILLED, "node2"];
 const PODS: usize = 4;
+/// The beginning of the names of the interfaces of probes.
+const PROBE: &str = "enop";
 
 /// A service with addresses, in a VLAN.
 fn service(number: u16, vid: u16) -> String {
@@ -67,11 +69,14 @@ async fn until_settled(system: &System, pods: &BTreeMap<String, Pod>, networks: 
     tags.sort();
     let twice: Vec<_> = tags.iter().flat_map(|tag| [tag.clone(), tag.clone()]).collect();
     for node in NODES {
-        let ports = ["ovs-vsctl", "-f", "csv", "--no-headings", "--columns=tag", "list", "Port"];
+        let ports =
+            ["ovs-vsctl", "-f", "csv", "-d", "bare", "--no-headings", "--columns=name,tag", "list", "Port"];
         system
             .until_on_node(node, &ports, |output| {
+                let ports = output.lines().filter_map(|line| line.split_once(','));
+                let tags = ports.filter(|(name, _)| !name.starts_with(PROBE)).map(|(_, tag)| tag);
                 let mut seen: Vec<_> =
-                    output.lines().filter(|line| line.parse::<u16>().is_ok()).map(str::to_owned).collect();
+                    tags.filter(|tag| tag.parse::<u16>().is_ok()).map(str::to_owned).collect();
                 seen.sort();
                 seen == twice
             })
@@ -87,7 +92,7 @@ async fn until_settled(system: &System, pods: &BTreeMap<String, Pod>, networks: 
 async fn interface_count(system: &System, node: &str) -> usize {
     let links = system.on_node(node, &["ip", "-o", "link"]).await;
     let names = links.lines().filter_map(|line| line.split(": ").nth(1));
-    names.filter(|name| name.starts_with("eno")).count()
+    names.filter(|name| name.starts_with("eno") && !name.starts_with(PROBE)).count()
 }
 
 fn macs(interfaces: &BTreeMap<String, String>) -> BTreeMap<&str, Option<&str>> {

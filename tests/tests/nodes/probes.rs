@@ -93,7 +93,7 @@ async fn passing_network_is_verified(system: &System) {
 async fn dropped_vlan_is_found(system: &System) {
     drop_frames(system, ("leaf1", "Ethernet1"), Some(301)).await;
     system.apply(&network("dropped", 301, NAME, None)).await;
-    let found = both(system, "dropped", "False", &["leaf1", "Ethernet1"]).await;
+    let found = both(system, "dropped", "False", &["node1"]).await;
     assert_degraded(&found);
     assert!(system.view("leaf1").await.ports["Ethernet1"].vlans.contains(301));
     system.clear_faults("leaf1").await;
@@ -131,8 +131,8 @@ async fn address_that_answers_twice_is_found(system: &System) {
 async fn attachment_waits_at_a_gate(system: &System) {
     drop_frames(system, ("leaf2", "Ethernet1"), Some(304)).await;
     system.apply(&network("gated", 304, GATE, None)).await;
-    let waiting = of_attachment(system, "gated", "False", &["leaf2", "Ethernet1"]).await;
-    assert_eq!(waiting.status.and_then(|status| status.phase), Some(Phase::Pending));
+    let waiting = of_attachment(system, "gated", "False", &["node3"]).await;
+    assert_eq!(waiting.status.as_ref().and_then(|status| status.phase), Some(Phase::Pending), "{waiting:?}");
     system.clear_faults("leaf2").await;
     system.becomes::<L2ServiceAttachment>(&format!("{NAME}/gated"), Phase::Ready).await;
     of_attachment(system, "gated", "True", &[]).await;
@@ -154,16 +154,24 @@ async fn dead_nic_is_named(system: &System) {
     both(system, "dead", "True", &[]).await;
 }
 
-/// An agent that does not run makes no verdict False, and says nothing of the fabric. After its start it finds what broke
+/// Agents that don't run make no verdict False, and say nothing of the fabric. After their start they find what broke
 /// meanwhile. What was ready stays ready.
-async fn stopped_agent_makes_no_verdict(system: &System) {
-    system.sandbox.stop_child("node3-agent").await.expect("an agent to stop");
-    both(system, "good", "Unknown", &["node3"]).await;
+async fn stopped_agents_make_no_verdict(system: &System) {
+    let agent = |node: &str| format!("{node}-agent");
+    for node in NODES {
+        system.sandbox.stop_child(&agent(node)).await.expect("an agent to stop");
+    }
+    both(system, "good", "Unknown", &[]).await;
     drop_frames(system, ("leaf2", "Ethernet1"), Some(304)).await;
-    system.sandbox.start_child("node3-agent").await.expect("the agent again");
-    let broken = of_attachment(system, "gated", "False", &["leaf2", "Ethernet1"]).await;
-    assert_degraded(&broken);
+    // The agent of node2 has nobody whom it may ask.
+    system.sandbox.start_child("node2-agent").await.expect("the agent again");
+    both(system, "dropped", "Unknown", &["node3"]).await;
+    for node in ["node1", "node3"] {
+        system.sandbox.start_child(&agent(node)).await.expect("the agent again");
+    }
+    assert_degraded(&of_attachment(system, "gated", "False", &["node3"]).await);
     both(system, "good", "True", &[]).await;
+    both(system, "dropped", "True", &[]).await;
     system.clear_faults("leaf2").await;
 }
 
@@ -215,12 +223,18 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
             let before = all_parts(system).await;
             let namespace = unchecked_namespace(NAME);
             system.apply(&namespace).await;
-            let point = |name: &str, verify: &str| {
-                connection_point(name, "br-data", &format!("Interfaces: [eth1], Verify: {{{verify}}}"))
+            let point = |name: &str, more: &str| {
+                connection_point(name, "br-data", &format!("Interfaces: [eth1], {more}"))
             };
-            let points = point(NAME, "Interval: 30")
-                + &point(GATE, "Mode: Gate, Interval: 30")
-                + &point(UNASKED, "Mode: None");
+            // At the gate are two nodes, so no packet passes on a VLAN that is dropped at one of them.
+            for node in ["node2", "node3"] {
+                system.patch("Node", node, json!({"metadata": {"labels": {(GATE): "yes"}}})).await;
+            }
+            let pool = format!("NodeSelector: {{matchLabels: {{{GATE}: 'yes'}}}}");
+            let points = point(NAME, "Verify: {Interval: 30}")
+                + &object("NodePool", &format!("name: {GATE}"), &pool)
+                + &point(GATE, &format!("NodePool: {GATE}, Verify: {{Mode: Gate, Interval: 30}}"))
+                + &point(UNASKED, "Verify: {Mode: None}");
             system.apply_until_ready::<ConnectionPoint>(&points, NAME).await;
             tokio::join!(
                 passing_network_is_verified(system),
@@ -231,7 +245,7 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
                 point_without_probes_has_no_verdict(system),
             );
             dead_nic_is_named(system).await;
-            stopped_agent_makes_no_verdict(system).await;
+            stopped_agents_make_no_verdict(system).await;
             switched_off_probes_leave_nothing(system).await;
 
             let networks = [

@@ -196,6 +196,9 @@ fn action(edit: &Edit, line: &str) -> String {
         Content::Key(key, Form::OptionalText) => (with(), format!("{indent}{key}: {{{{ . | quote }}}}")),
         Content::Key(key, Form::Joined) => (with(), format!("{indent}{key}: {{{{ join \",\" . | quote }}}}")),
         Content::Key(key, Form::Flag) => (with(), format!("{indent}{key}: \"true\"")),
+        Content::Key(key, Form::Off) => {
+            (Some(format!("if not {value}")), format!("{indent}{key}: \"false\""))
+        }
         Content::Key(key, Form::Names) => (
             with(),
             format!(

@@ -42,7 +42,8 @@ pub enum Content {
     NodePeers,
 }
 
-/// The form in which a value is written. A value that is null, false or empty is left out, except in the first form.
+/// The form in which a value is written. A value that is null, false or empty is left out, except in the first form and
+/// in `Off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A text that is always there.
@@ -53,6 +54,8 @@ pub enum Form {
     Joined,
     /// The text `true`.
     Flag,
+    /// The text `false` while the value is false. Otherwise nothing.
+    Off,
     /// Objects with the elements of a list as `name`.
     Names,
     /// The value as it is.
@@ -127,6 +130,7 @@ pub const EDITS: &[Edit] = &[
     environment("callbackHttpsOnly", "ENO_CALLBACK_HTTPS_ONLY", Form::Flag),
     environment("callbackProxy", "ENO_CALLBACK_PROXY", Form::OptionalText),
     environment("bridgeDomains", "ENO_BRIDGE_DOMAINS", Form::Flag),
+    environment("verify", "ENO_VERIFY", Form::Off),
     environment("sampleImage", "ENO_SAMPLE_IMAGE", Form::OptionalText),
     environment("multusNamespace", "ENO_MULTUS_NAMESPACE", Form::OptionalText),
     environment("log", "ENO_LOG", Form::Text),
@@ -186,6 +190,9 @@ impl Edit {
     /// The value, unless it is to be left out.
     fn given<'a>(&self, values: &'a Value) -> Option<&'a Value> {
         let value = values.pointer(&format!("/{}", self.value.replace('.', "/")))?;
+        if let Set(_, Form::Off) = self.content {
+            return Some(value).filter(|value| **value == Value::Bool(false));
+        }
         let is_empty = match value {
             Value::Null | Value::Bool(false) => true,
             Value::Array(elements) => elements.is_empty(),
@@ -249,6 +256,7 @@ impl Form {
                 Value::String(texts.join(","))
             }
             Self::Flag => Value::String("true".to_owned()),
+            Self::Off => Value::String("false".to_owned()),
             Self::Names => Value::Array(elements().map(|name| json!({ "name": name })).collect()),
         }
     }

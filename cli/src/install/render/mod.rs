@@ -344,20 +344,22 @@ mod tests {
              nats: {replicas: 3, storageClass: fast, storageSize: 9Gi, memoryLimit: 1Gi}\nclusterID: lab1\n\
              callbackDeny: [10.244.0.0/16, 10.96.0.0/12]\nruntimeDirectory: /run/crio\n\
              openvswitchDirectory: /var/run/ovs\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
-             nadDefinition: true\nnodeMetrics: true\n\
+             nadDefinition: true\nnodeMetrics: true\nverify: false\n\
              agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
         );
-        let environment = objects
-            .iter()
-            .find(|object| object.data["data"].get("ENO_NATS_URL").is_some())
-            .map(|object| &object.data["data"])
-            .expect("the environment");
+        let environment = |objects: &[DynamicObject]| {
+            let mut data = objects.iter().map(|object| object.data["data"].clone());
+            data.find(|data| data.get("ENO_NATS_URL").is_some()).expect("the environment")
+        };
+        assert_eq!(environment(&rendered("verify: true")).get("ENO_VERIFY"), None, "it is the default");
+        let environment = environment(&objects);
         for (name, value) in [
             ("ENO_CLUSTER_ID", "lab1"),
             ("ENO_CALLBACK_DENY", "10.244.0.0/16,10.96.0.0/12"),
             ("ENO_SAMPLE_IMAGE", "busybox:1"),
             ("ENO_MULTUS_NAMESPACE", "multus"),
             ("ENO_LOG", "debug"),
+            ("ENO_VERIFY", "false"),
             ("ENO_NATS_REPLICAS", "3"),
         ] {
             assert_eq!(environment[name], value, "{name}");

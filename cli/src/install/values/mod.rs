@@ -80,6 +80,8 @@ pub struct Values {
     pub callback_proxy: Option<Proxy>,
     /// Whether the engine makes an L2BridgeDomain per L2Service in use.
     pub bridge_domains: bool,
+    /// Whether agents probe if packets pass on the VLANs of each ConnectionPoint, as its field Verify says.
+    pub verify: bool,
     /// The networks of the nodes' addresses, for NetworkPolicies; empty: any address may be a node's.
     #[serde(rename = "nodeCIDRs")]
     #[schemars(with = "Vec<Network>")]
@@ -213,6 +215,7 @@ impl Default for Values {
             callback_https_only: false,
             callback_proxy: None,
             bridge_domains: false,
+            verify: true,
             node_cidrs: Vec::new(),
             runtime_directory: Directory("/run/containerd".to_owned()),
             openvswitch_directory: Directory("/run/openvswitch".to_owned()),

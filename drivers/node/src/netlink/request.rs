@@ -32,7 +32,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
+    pub(super) fn new(operation: String, message: RouteNetlinkMessage, flags: u16) -> Self {
         Self { operation, message, flags, tolerated: None }
     }
 

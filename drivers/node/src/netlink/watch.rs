@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::notification::{LatestNotifications, Notifications};
-use super::{Link, Netlink, NetlinkError};
+use super::{Link, Neighbour, Netlink, NetlinkError, neighbour};
 
 /// Interfaces, and addresses, routes and rules of both families.
 const ALL_GROUPS: &[MulticastGroup] = &[
@@ -62,6 +62,15 @@ impl Watch {
         })
     }
 
+    /// Subscribes to changes of neighbour entries in the calling thread's namespace.
+    pub fn neighbours() -> Result<Self, NetlinkError> {
+        let open = || Self::listen(Socket::new(NETLINK_ROUTE)?, 0, &[MulticastGroup::Neigh]);
+        open().map_err(|source| NetlinkError::Socket {
+            operation: "listen to what becomes of neighbours".to_owned(),
+            source,
+        })
+    }
+
     /// Turns a request socket into a subscription to all later changes in its namespace.
     pub fn instead_of(netlink: Netlink) -> io::Result<Self> {
         let (socket, port) = netlink.into_socket();
@@ -106,6 +115,13 @@ impl Watch {
         let mut latest = LatestNotifications::default();
         let complete = self.read(|message| latest.keep(message, &ports));
         complete.then(|| latest.decode())
+    }
+
+    /// The changes of neighbour entries, in their order. `None`: some were lost.
+    pub fn read_neighbours(&self) -> Option<Vec<Neighbour>> {
+        let mut found = Vec::new();
+        let complete = self.read(|message| found.extend(neighbour::notified(message)));
+        complete.then_some(found)
     }
 
     /// Calls `each` for every waiting message. False when some were lost.

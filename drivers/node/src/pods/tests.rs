@@ -57,6 +57,7 @@ impl TestNode {
             cluster: CLUSTER.to_owned(),
             networks: BTreeMap::from([("br0".to_owned(), network)]),
             pods: BTreeMap::new(),
+            probes: Vec::new(),
         };
         Self { host, pod, desired }
     }

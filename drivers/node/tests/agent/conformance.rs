@@ -2,14 +2,16 @@
 //! the checks of those cases are left out.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eno_conformance::{DriverFixture, checks};
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::{Host, ownership};
+use eno_driver_node::netlink::Namespace;
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
+use eno_driver_node::probes::{ProbeMetrics, Probes};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
 
 use crate::host::common::{Net, without_transients};
@@ -21,6 +23,11 @@ impl Resolve for NoPods {
     async fn resolve(&self, _uid: &str, _container: Option<&str>) -> Result<Sandbox, Unresolved> {
         Err(Unresolved { message: "no pods here".into(), retryable: false, gone: true })
     }
+}
+
+/// The probes of a node in that namespace.
+pub fn probes(node: &str, host: &Namespace, switch: &Arc<Switch>) -> Probes {
+    Probes::start(node, host.clone(), "/proc/sys/net".into(), Arc::clone(switch), ProbeMetrics::default())
 }
 
 struct Node {
@@ -64,7 +71,9 @@ impl DriverFixture for Node {
         };
         let socket = self.folder.path().join("no-ovsdb");
         let ovs = Ovs::new(format!("unix:{}", socket.display()).parse().unwrap(), Datapath::Netdev);
-        NodeDriver::new("node1", host, Pods::new(NoPods, options), Switch::new(ovs, Some(socket)))
+        let switch = Arc::new(Switch::new(ovs, Some(socket)));
+        let probes = probes("node1", &self.net.0, &switch);
+        NodeDriver::new("node1", host, Pods::new(NoPods, options), switch, probes)
     }
 
     fn target(&self) -> String {

@@ -1,7 +1,7 @@
 //! The whole driver: the conformance suite of all drivers, the program with its restricted capabilities, and the
 //! program killed at its changes.
 
-mod conformance;
+pub mod conformance;
 mod killed;
 mod ovs_unreachable;
-mod process;
+pub mod process;

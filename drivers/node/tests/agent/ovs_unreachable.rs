@@ -1,6 +1,7 @@
 //! An Open vSwitch whose database doesn't answer.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_conformance::soon;
@@ -10,7 +11,7 @@ use eno_driver_node::pods::{Options, Pods};
 use eno_sbi::{Driver as _, Reconciled, Work};
 use eno_schemas::{Applied, Command, Desired, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath};
 
-use super::conformance::NoPods;
+use super::conformance::{NoPods, probes};
 use crate::host::common::Net;
 use crate::ovs::fixture::{Database, FakeSwitch};
 
@@ -37,9 +38,10 @@ async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: namespaces.path().to_owned(),
     };
-    let switch = Switch::new(database.ovs(), Some(database.path("db.sock")));
+    let switch = Arc::new(Switch::new(database.ovs(), Some(database.path("db.sock"))));
     let host = Host::new(net.0.clone(), &[]);
-    let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch);
+    let probes = probes("node1", &net.0, &switch);
+    let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch, probes);
     let ovs = HostNetwork::Ovs {
         datapath: Some(OvsDatapath::Netdev),
         uplink: None,

@@ -353,6 +353,9 @@ impl Engine {
             record.awaited.clone_from(&finding.evaluation.awaited);
             write::write(record, key, &finding, &facts, now, &mut self.work);
         }
+        if key.kind == Kind::L2ServiceAttachment {
+            self.node.want_probes(key, finding.probes.as_ref(), &mut self.work);
+        }
         if let Some(node) = &finding.evaluation.waits_on {
             self.node.wait(node, key);
         }
@@ -410,8 +413,12 @@ impl Engine {
         if changed.contains(NAD_DRIVER) {
             self.nad.reevaluate_all(&self.store, &mut self.work);
         }
-        for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
-            self.node.reevaluate_waiters(&Name::from(name), &mut self.work);
+        for (driver, name) in
+            changed.iter().filter_map(|driver| Some((driver, driver.strip_prefix("node/")?)))
+        {
+            let (name, is_alive) = (Name::from(name), self.schedule.live_drivers.contains(driver));
+            self.node.set_alive(&name, is_alive, &mut self.work);
+            self.node.reevaluate_waiters(&name, &mut self.work);
         }
         self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use eno_schemas::{Desired, FabricDesired, Report, VlanId};
+use eno_schemas::{Desired, FabricDesired, NodeDesired, Report, VlanId};
 
 use super::Engine;
 use crate::fabric::may_remove;
@@ -68,13 +68,15 @@ impl Engine {
                 self.work.forget.push(Target::Fabric(name.clone()));
             }
         }
-        for (target, desired, _) in others {
-            match (&target, desired) {
-                (Target::Node(name), _) if self.node.node(name).is_none() => {
-                    self.work.forget.push(target);
+        let mut nodes: Vec<(Name, NodeDesired, String)> = Vec::new();
+        for (target, desired, hash) in others {
+            match (target, desired) {
+                (Target::Node(name), _) if self.node.node(&name).is_none() => {
+                    self.work.forget.push(Target::Node(name));
                 }
+                (Target::Node(name), Desired::Node(desired)) => nodes.push((name, desired, hash)),
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
-                    let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                    let key = Key::namespaced(Kind::L2ServiceAttachment, &namespace, &name);
                     self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
                 }
                 _ => {}
@@ -86,6 +88,9 @@ impl Engine {
                 self.node.record_issued(name, &desired.hash());
             }
         }
+        for (name, desired, hash) in &nodes {
+            self.node.begin_with_hash(name, &self.config.cluster, desired, hash);
+        }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);
         }
@@ -94,6 +99,7 @@ impl Engine {
         }
         // What a former leader commanded may stay in use.
         self.work.place.extend(self.store.of_kind(Kind::VRF).map(|(key, _)| key.clone()));
+        self.node.inherit();
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }

@@ -4,6 +4,7 @@ mod notes;
 mod routed;
 pub mod stalled;
 mod switches;
+mod verified;
 pub mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
 use crate::kinds::{AttachmentSpec, Path, Spec};
 use crate::nad::{NAD_DRIVER, Nads};
+use crate::node::probes::ProbeRequest;
 use crate::node::state::HostStates;
 use crate::pods::state::PodStates;
 use crate::schedule::Schedule;
@@ -104,6 +106,8 @@ pub(crate) struct Finding {
     pub message: String,
     /// What it follows from.
     pub evaluation: Evaluation,
+    /// What is probed for it.
+    pub probes: Option<ProbeRequest>,
 }
 
 /// The ports of a network that are visited.
@@ -129,8 +133,9 @@ pub(crate) struct NetworkPath {
 }
 
 impl Finding {
-    fn new(phase: Phase, message: impl Into<String>, evaluation: Evaluation) -> Self {
-        Self { phase, message: message.into(), evaluation }
+    /// A finding of an object for which nothing is probed.
+    pub fn new(phase: Phase, message: impl Into<String>, evaluation: Evaluation) -> Self {
+        Self { phase, message: message.into(), evaluation, probes: None }
     }
 }
 
@@ -155,7 +160,12 @@ impl<'a> Evaluator<'a> {
 
     /// Evaluates a valid object that is not being deleted.
     fn evaluate_active(&self, key: &Key, record: &Record) -> Finding {
-        let evaluation = self.evaluate_path(key);
+        let (evaluation, probes) = self.evaluate_path(key);
+        Finding { probes, ..self.judge(key, record, evaluation) }
+    }
+
+    /// The phase that follows from the path of an object.
+    fn judge(&self, key: &Key, record: &Record, evaluation: Evaluation) -> Finding {
         if let Some(refused) = &evaluation.refused {
             return Finding::new(Phase::Error, refused.clone(), evaluation);
         }
@@ -171,7 +181,12 @@ impl<'a> Evaluator<'a> {
             Some(waiting) if !(was_ready && same) => {
                 Finding::new(Phase::Pending, waiting.clone(), evaluation)
             }
-            _ => Finding::new(Phase::Ready, "", evaluation),
+            _ => match self.awaited_probes(key, &evaluation) {
+                Some(awaited) if record.status.phase != Some(Phase::Ready) => {
+                    Finding::new(Phase::Pending, awaited, evaluation)
+                }
+                _ => Finding::new(Phase::Ready, "", evaluation),
+            },
         }
     }
 
@@ -230,8 +245,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates the parts of the path of an object.
-    fn evaluate_path(&self, key: &Key) -> Evaluation {
+    /// Evaluates the parts of the path of an object, and what is probed on it.
+    fn evaluate_path(&self, key: &Key) -> (Evaluation, Option<ProbeRequest>) {
         let mut evaluation = Evaluation::default();
         let networks = self.networks(key);
         let [mut fabric, mut nodes, mut nad, mut pods] = [(); 4].map(|()| Evaluation::default());
@@ -244,6 +259,7 @@ impl<'a> Evaluator<'a> {
             };
             part.add(&hop);
         });
+        let is_confirmed = fabric.hindrance().is_none() && nodes.hindrance().is_none();
         // Ports of another network may come before.
         evaluation.awaited = fabric.awaited.take().filter(|_| networks.len() == 1);
         evaluation.add_part(ConditionType::FabricReady, fabric);
@@ -261,7 +277,8 @@ impl<'a> Evaluator<'a> {
             evaluation.parts.clear();
         }
         self.note_path(key, &networks, &mut evaluation);
-        evaluation
+        let probes = self.note_verified(key, &networks, is_confirmed, &mut evaluation);
+        (evaluation, probes)
     }
 
     /// Adds the inputs of an object and the conditions that don't change its phase.

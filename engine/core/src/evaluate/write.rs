@@ -4,13 +4,13 @@ use eno_schemas::{DeviceInfo, Phase, VlanId};
 
 use crate::evaluate::{Evaluator, Finding, stalled};
 use crate::nad::pools::AddressPool;
-use crate::status::evaluation::Evaluation;
+use crate::status::evaluation::{Evaluation, Verified};
 use crate::store::record::Record;
 use crate::vlan::vid_of;
 use crate::work::Work;
 use crate::{
-    Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction, Name,
-    PlacementStatus, PodEntry, PortMemory, Status,
+    About, Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction,
+    Name, NoticeKind, PlacementStatus, PodEntry, PortMemory, Status,
 };
 
 /// What a status shows of the parts of the engine, beside the phase and the conditions.
@@ -129,7 +129,7 @@ pub(crate) fn write(
         _ => None,
     };
     if let Some(phase) = interim {
-        let interim = Finding { phase, message: String::new(), evaluation: Evaluation::default() };
+        let interim = Finding::new(phase, "", Evaluation::default());
         emit(record, key, &interim, facts, now, work);
     }
     emit(record, key, finding, facts, now, work);
@@ -153,6 +153,7 @@ fn emit(record: &mut Record, key: &Key, finding: &Finding, facts: &Facts, now: &
         return;
     }
     let previous = last.phase;
+    announce(key, last, &status, work);
     record.status = status;
     if previous == Some(finding.phase) {
         work.effects.push(Effect::Status { key: key.clone(), status: Box::new(record.status.clone()) });
@@ -163,10 +164,26 @@ fn emit(record: &mut Record, key: &Key, finding: &Finding, facts: &Facts, now: &
     }
 }
 
+/// Announces that packets are lost, or pass again.
+fn announce(key: &Key, last: &Status, now: &Status, work: &mut Work) {
+    let of = |status: &Status| {
+        let verified = status.conditions.iter().find(|one| one.kind == ConditionType::Verified);
+        verified.filter(|one| !one.reason.is_unknown()).map(|one| (one.holds, one.message.clone()))
+    };
+    let (was, is) = (of(last), of(now));
+    let kind = match (&was, &is) {
+        (Some((false, _)), Some((true, _))) => NoticeKind::PacketsPass,
+        (Some((true, _)) | None, Some((false, _))) => NoticeKind::PacketsLost,
+        _ => return,
+    };
+    let messages = is.into_iter().map(|(_, message)| message.into()).collect();
+    work.effects.push(Effect::Notice { about: About::Object(key.clone()), kind, messages });
+}
+
 /// The status that an object has now.
 fn build(
     record: &Record,
-    Finding { phase, message, evaluation }: &Finding,
+    Finding { phase, message, evaluation, .. }: &Finding,
     facts: &Facts,
     now: &Name,
 ) -> Status {
@@ -228,13 +245,22 @@ fn conditions(
     }
     all.push(ConditionState::new(ConditionType::Ready, phase == Phase::Ready, reason, message));
     let unreachable = evaluation.unreachable.as_ref().map(|message| (ConditionReason::Unreachable, message));
-    let degraded = unreachable.or_else(|| Some((ConditionReason::Drift, evaluation.drifted.as_ref()?)));
+    let verified = verified(last, record.generation, phase, evaluation);
+    let failed = verified.as_ref().filter(|verified| verified.fails()).map(|verified| &verified.state);
+    let lost = failed.map(|state| (state.reason, &state.message));
+    let drifted = || Some((ConditionReason::Drift, evaluation.drifted.as_ref()?));
+    let degraded = unreachable.or(lost).or_else(drifted);
     if let Some((reason, message)) = degraded.filter(|_| phase == Phase::Ready) {
         all.push(ConditionState::new(ConditionType::Degraded, true, reason, message.as_str()));
     }
+    all.extend(verified.map(|verified| verified.state));
     let conditions = all.into_iter().map(|ConditionState { kind, holds, reason, message }| {
-        let before =
-            last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
+        let is_same = |condition: &&Condition| {
+            condition.kind == kind
+                && condition.holds == holds
+                && condition.reason.is_unknown() == reason.is_unknown()
+        };
+        let before = last.conditions.iter().find(is_same);
         let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());
         Condition { kind, holds, reason, message, since }
     });
@@ -243,6 +269,18 @@ fn conditions(
     let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
     conditions.sort_by_key(|condition| condition.kind);
     conditions
+}
+
+/// What probes tell of an object. A verdict on a ready object stays until the next one: while its path changes, nothing is
+/// written.
+fn verified(last: &Status, generation: i64, phase: Phase, evaluation: &Evaluation) -> Option<Verified> {
+    let now = evaluation.verified.as_ref()?;
+    let was_ready = last.phase == Some(Phase::Ready) && last.observed_generation == generation;
+    if !(now.is_awaited && was_ready && phase == Phase::Ready) {
+        return Some(now.clone());
+    }
+    let before = last.conditions.iter().find(|condition| condition.kind == ConditionType::Verified)?;
+    Some(Verified::new(before.holds, before.reason, &*before.message))
 }
 
 /// The condition of a part of a path. `hindered`: whether it was refused, and the message.
@@ -266,16 +304,14 @@ mod tests {
         let network = key(Kind::PhysicalNetwork, "dc");
         let mut store = store([(Kind::PhysicalNetwork, "dc", json!({}))]);
         let record = store.get_mut(&network).expect("it is there");
-        let ready =
-            Finding { phase: Phase::Ready, message: String::new(), evaluation: Evaluation::default() };
+        let ready = Finding::new(Phase::Ready, "", Evaluation::default());
         let (facts, mut work) = (Facts::default(), Work::default());
         for effects in [2, 0] {
             write(record, &network, &ready, &facts, &"2026-01-02T03:04:05Z".into(), &mut work);
             assert_eq!(std::mem::take(&mut work.effects).len(), effects);
         }
         assert_eq!((record.status.phase, record.status.transitions), (Some(Phase::Ready), 2));
-        let gone =
-            Finding { phase: Phase::Deleted, message: String::new(), evaluation: Evaluation::default() };
+        let gone = Finding::new(Phase::Deleted, "", Evaluation::default());
         write(record, &network, &gone, &facts, &"2026-01-02T03:04:06Z".into(), &mut work);
         let kinds = work.effects.iter().map(|effect| match effect {
             Effect::Transition { status, .. } => status.phase,

@@ -4,6 +4,7 @@ mod changes;
 pub mod device;
 mod devices;
 mod gap;
+pub mod locate;
 pub mod network;
 pub mod placement;
 mod planner;
@@ -56,6 +57,8 @@ pub struct Fabric {
     points: HashMap<Name, Point>,
     /// The switch ports between endpoints. Cleared when `points` or `topology` change.
     path_cache: RefCell<HashMap<planner::Endpoints, Arc<Ports>>>,
+    /// The hashes of the ports in `path_cache`, by their place. They stay there while they are in it.
+    hash_cache: RefCell<HashMap<usize, (Arc<Ports>, u64)>>,
     /// Where each L2Service and hand-written L2BridgeDomain is used.
     networks: HashMap<Key, Network>,
     /// By L2ServiceAttachment and L2BridgeDomain: what of it is counted in `networks`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use eno_schemas::{RoutedInterface, VlanId};
 
 use crate::kinds::{BridgeDomainSpec, ServiceSpec, Spec, VrfAttachmentSpec};
+use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::vlan::{VlanScope, Vlans, vid_of};
 use crate::work::Work;
@@ -237,6 +238,28 @@ impl Fabric {
     /// Why a network is not led to a router, as a sentence.
     pub fn unled(&self, network: &Key, router: &Name) -> Option<&str> {
         self.networks.get(network)?.unled.get(router).map(String::as_str)
+    }
+
+    /// A hash of the names of ports that is the same in every process.
+    pub fn hash_of(&self, ports: &Arc<Ports>) -> u64 {
+        let place = Arc::as_ptr(ports).addr();
+        if let Some((_, hash)) = self.hash_cache.borrow().get(&place) {
+            return *hash;
+        }
+        let mut inputs = Inputs::default();
+        for (device, indices) in ports.iter() {
+            let names = self.topology.port_names(device);
+            let names: Vec<&Name> =
+                indices.iter().filter_map(|index| names.get(usize::from(*index))).collect();
+            inputs.add(&(device, names));
+        }
+        let hash = inputs.finish();
+        let mut hashes = self.hash_cache.borrow_mut();
+        if hashes.len() >= PATH_CACHE_SIZE {
+            hashes.clear();
+        }
+        hashes.insert(place, (ports.clone(), hash));
+        hash
     }
 
     /// The networks that an object depends on, each with its VLAN and the ports that matter to this object.

@@ -45,6 +45,7 @@ impl Default for Verify {
 }
 
 impl Verify {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_default(&self) -> bool {
         *self == Self::default()
     }

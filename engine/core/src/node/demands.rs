@@ -132,6 +132,7 @@ impl Nodes {
     ) -> PointChange {
         let change = self.plan(config, store, key, work);
         self.objects.remove(key);
+        self.want_probes(key, None, work);
         change
     }
 
@@ -149,6 +150,7 @@ impl Nodes {
     fn plan_point(&mut self, store: &Store, key: &Key, work: &mut Work) -> PointChange {
         let record = store.get(key).filter(|record| record.finalized);
         let spec = record.and_then(|record| Some((record, record.effective.as_deref()?.connection_point()?)));
+        let verify = spec.map(|(_, spec)| spec.verify);
         let placement = match spec {
             None => None,
             // With invalid names the networks stay as they are.
@@ -158,7 +160,14 @@ impl Nodes {
             },
         };
         let (names, version) = (self.names_of(&key.name), self.version);
+        let former = self.nodes_of(&key.name);
         let rivals = self.set_point(&key.name, placement);
+        if let Some(verify) = verify {
+            self.set_verify(&key.name, verify, work);
+        }
+        for node in former.union(&self.nodes_of(&key.name)) {
+            self.recount(node, work);
+        }
         work.validate.extend(rivals.iter().map(|rival| Key::cluster(Kind::ConnectionPoint, rival)));
         let names = names.symmetric_difference(&self.names_of(&key.name)).cloned().collect();
         PointChange { names, changed: version != self.version }

@@ -6,6 +6,7 @@
 
 pub mod demands;
 pub mod points;
+pub mod probes;
 pub mod shape;
 pub mod state;
 pub mod target;
@@ -13,7 +14,7 @@ pub mod target;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, HostNetwork, NodePod, Report, VlanId, VlanSet};
+use eno_schemas::{Desired, HostNetwork, NodeDesired, NodePod, Report, VlanId, VlanSet};
 
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
@@ -22,6 +23,7 @@ use crate::{Effect, Key, Name, Target};
 
 use demands::{HostUse, Usage};
 use points::PlacedPoint;
+use probes::Probes;
 use shape::Shape;
 use target::{NodeChanges, NodeTarget, ReportChange};
 
@@ -47,6 +49,8 @@ pub struct Nodes {
     changed: BTreeSet<Name>,
     /// Nodes whose labels and extended resources may have changed.
     label_queue: BTreeSet<Name>,
+    /// What agents probe, and what they found.
+    probes: Probes,
 }
 
 impl Nodes {
@@ -92,11 +96,15 @@ impl Nodes {
         let node = self.targets.get_mut(name).filter(|node| node.ready != ready)?;
         node.ready = ready;
         node.reevaluate_points(store, work);
+        self.recount(name, work);
+        self.update_rings(name, work);
         Some(NodeChanges { all_pods: true, all_bridges: true, ..self.changes(name, work) })
     }
 
     /// Removes a node. Returns true when it was there.
     pub fn remove_node(&mut self, name: &Name, work: &mut Work) -> bool {
+        self.uncount(name, work);
+        self.update_rings(name, work);
         self.changed.remove(name);
         let Some(node) = self.targets.remove(name) else { return false };
         work.evaluate.extend(node.waiters);
@@ -113,6 +121,7 @@ impl Nodes {
         work: &mut Work,
     ) -> Option<NodeChanges> {
         let node = self.targets.get_mut(name)?;
+        let was_probing = node.is_probing();
         let all_bridges = match node.report(report) {
             ReportChange::None => return None,
             ReportChange::Progress => false,
@@ -121,6 +130,10 @@ impl Nodes {
                 true
             }
         };
+        if node.is_probing() != was_probing {
+            self.update_rings(name, work);
+        }
+        self.recount(name, work);
         Some(NodeChanges { all_bridges, ..self.changes(name, work) })
     }
 
@@ -260,7 +273,7 @@ impl Nodes {
             .into_iter()
             .map(|(network, (shape, vlans, mtu))| (network.clone(), shape.render(vlans, mtu)))
             .collect();
-        Some(target.render(cluster, networks))
+        Some(target.render(cluster, networks, self.render_probes(name, target)))
     }
 
     /// Records that the present desired state of a node is issued, with its hash. Returns true when that confirms
@@ -270,9 +283,18 @@ impl Nodes {
         self.targets.get_mut(name).is_some_and(|target| target.record_issued(hash, version))
     }
 
-    /// The labels and extended resources of a node: the connection points whose networks are all there, and the Open
-    /// vSwitch bridges among these networks.
-    fn labels_and_resources(&self, name: &str) -> Option<(BTreeSet<Name>, BTreeSet<Name>)> {
+    /// Records that a former leader commanded the present desired state, with other probes, by the hash of its command.
+    /// What is probed is only known after the reports on it.
+    pub fn begin_with_hash(&mut self, name: &Name, cluster: &str, former: &NodeDesired, hash: &str) {
+        let Some(Desired::Node(own)) = self.render(name, cluster) else { return };
+        if (NodeDesired { probes: former.probes.clone(), ..own }) == *former {
+            self.record_issued(name, hash);
+        }
+    }
+
+    /// The labels and extended resources of a node: the connection points whose networks are all there and which probes
+    /// let through, and the Open vSwitch bridges among these networks.
+    fn labels_and_resources(&self, name: &Name) -> Option<(BTreeSet<Name>, BTreeSet<Name>)> {
         let node = self.targets.get(name).filter(|node| node.is_known())?;
         let (mut points, mut bridges) = (BTreeSet::new(), BTreeSet::new());
         for point in node.points.keys() {
@@ -285,7 +307,7 @@ impl Nodes {
                     bridges.insert(Name::from(network.as_str()));
                 }
             }
-            if whole {
+            if whole && self.is_let_through(point, name, node) {
                 points.insert(point.clone());
             }
         }

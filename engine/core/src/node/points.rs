@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::kinds::{Cause, ConnectionPointSpec, Invalid};
+use crate::kinds::{Cause, ConnectionPointSpec, Invalid, Verify};
 use crate::node::Nodes;
 use crate::node::shape::{self, Shape, Shapes};
 use crate::store::Store;
@@ -23,6 +23,8 @@ pub(super) struct PlacedPoint {
     pub(super) since: BTreeMap<String, u64>,
     /// Networks that conflict with an older connection point.
     pub(super) blocked: BTreeSet<String>,
+    /// Its probes.
+    pub(super) verify: Verify,
 }
 
 impl PlacedPoint {
@@ -47,6 +49,7 @@ impl Nodes {
         let before = self.points.get(point);
         let (old_nodes, old_shapes) =
             before.map(|placed| (placed.nodes.clone(), placed.shapes.clone())).unwrap_or_default();
+        let verify = before.map(|placed| placed.verify).unwrap_or_default();
         let blocked: BTreeSet<String> = shapes
             .iter()
             .filter(|(name, shape)| self.conflicting_point(point, &seniority, &nodes, name, shape).is_some())
@@ -95,7 +98,8 @@ impl Nodes {
         if shapes.is_empty() && nodes.is_empty() {
             self.points.remove(point);
         } else {
-            self.points.insert(point.clone(), PlacedPoint { seniority, nodes, shapes, since, blocked });
+            self.points
+                .insert(point.clone(), PlacedPoint { seniority, nodes, shapes, since, blocked, verify });
         }
         if unchanged { BTreeSet::new() } else { rivals }
     }
@@ -210,7 +214,7 @@ impl Nodes {
     }
 
     /// The shape of a network of a connection point.
-    pub(super) fn shape(&self, point: &Name, network: &str) -> Option<&Shape> {
+    pub(crate) fn shape(&self, point: &Name, network: &str) -> Option<&Shape> {
         self.points.get(point)?.shapes.get(network)
     }
 

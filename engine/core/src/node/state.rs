@@ -71,6 +71,11 @@ impl<'a> HostStates<'a> {
         }
     }
 
+    /// What an attachment wants on the hosts.
+    pub(crate) fn demand(&self, key: &Key) -> Option<&'a Demand> {
+        self.demands(key).next()
+    }
+
     /// What an object wants on the hosts.
     fn demands(&self, key: &Key) -> impl Iterator<Item = &'a Demand> {
         self.nodes.objects.get(key).into_iter().flat_map(|object| &object.demands)

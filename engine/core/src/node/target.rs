@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item, NodeDesired, NodePod, Outcome,
-    Rejection, Report, VlanId,
+    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item, NetworkProbes, NodeDesired,
+    NodePod, Outcome, Rejection, Report, VlanId,
 };
 
+use crate::node::probes::Results;
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
 use crate::work::Work;
@@ -17,6 +18,7 @@ use crate::{Key, Kind, Name};
 const MAX_ISSUED: usize = 8;
 
 /// The state of one node. Versions are those of [`crate::node::Nodes`].
+#[allow(clippy::struct_excessive_bools, reason = "facts of a node, independent of each other")]
 #[derive(Debug, Default)]
 pub struct NodeTarget {
     /// Its condition `Ready` holds.
@@ -58,6 +60,14 @@ pub struct NodeTarget {
     first_report_handled: bool,
     /// Host networks that appeared or disappeared, for [`Self::take_changes`].
     changed_networks: BTreeSet<String>,
+    /// It was there before this process.
+    pub(super) is_inherited: bool,
+    /// It has reported, if only to an earlier process.
+    has_reported: bool,
+    /// What its probes found, by the last report.
+    pub(super) probes: Results,
+    /// What of that counts.
+    pub(super) counted: Results,
     /// By pod bridge: the version of its last change.
     bridges_since: BTreeMap<String, u64>,
 }
@@ -108,6 +118,11 @@ impl NodeTarget {
     /// Its condition `Ready` holds.
     pub fn is_ready(&self) -> bool {
         self.ready
+    }
+
+    /// It is one of the nodes that probe: others ask it, and wait for its answer.
+    pub(super) fn is_probing(&self) -> bool {
+        self.ready && self.has_reported
     }
 
     /// The failure of the last report, if it was one.
@@ -169,13 +184,18 @@ impl NodeTarget {
         true
     }
 
-    /// The complete desired state, with these networks of connection points.
-    pub fn render(&self, cluster: &str, mut networks: BTreeMap<String, HostNetwork>) -> Desired {
+    /// The complete desired state, with these networks of connection points and probes.
+    pub fn render(
+        &self,
+        cluster: &str,
+        mut networks: BTreeMap<String, HostNetwork>,
+        probes: Vec<NetworkProbes>,
+    ) -> Desired {
         for (name, bridge) in &self.bridges {
             networks.entry(name.clone()).or_insert_with(|| bridge.clone());
         }
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
-        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes: Vec::new() })
+        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes })
     }
 
     /// Records that the desired state of `version` is issued, with its hash. Returns true when that confirms
@@ -211,12 +231,13 @@ impl NodeTarget {
             ReportChange::Progress
         };
         let applied = failure.is_none();
+        self.has_reported = true;
         (self.failure, self.rejected) = (failure, report.rejected);
         if change == ReportChange::Evaluation || self.applied_version.is_none() {
             self.changed_pods.extend(self.pods.keys().cloned());
         }
         self.changed_pods.append(&mut self.unconfirmed);
-        if let Some(Applied::Node { networks, pods, probes: _ }) = report.applied {
+        if let Some(Applied::Node { networks, pods, probes }) = report.applied {
             for name in self.observed_networks.keys().chain(networks.keys()) {
                 if self.observed_networks.contains_key(name) != networks.contains_key(name) {
                     self.changed_networks.insert(name.clone());
@@ -228,6 +249,10 @@ impl NodeTarget {
                 }
             }
             (self.observed_networks, self.observed_pods) = (networks, pods);
+            let probes = probes.into_iter();
+            let probes =
+                probes.map(|found| ((found.point.as_str().into(), found.network.clone()), found.into()));
+            self.probes = probes.collect();
         }
         if applied {
             let hash = report.generation.hash;

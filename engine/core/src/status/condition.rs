@@ -72,6 +72,8 @@ pub enum ConditionType {
     UnknownOpts,
     /// Workloads without pods name the NetworkAttachmentDefinition in their templates.
     UsedByTemplates,
+    /// Packets pass, as agents found.
+    Verified,
     /// ENO took a VLAN off a list of others.
     VlanTakenOff,
 }
@@ -79,6 +81,8 @@ pub enum ConditionType {
 /// The `reason` of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, Display, EnumString)]
 pub enum ConditionReason {
+    /// All that was asked answers.
+    Answered,
     /// The device answers.
     Answers,
     /// The device has what is desired.
@@ -91,6 +95,8 @@ pub enum ConditionReason {
     Deleted,
     /// Somebody else changed the device.
     Drift,
+    /// Two hosts have one address.
+    DuplicateAddress,
     /// Another object holds the VLAN ID.
     #[strum(serialize = "IDConflict")]
     IdConflict,
@@ -100,6 +106,8 @@ pub enum ConditionReason {
     Invalid,
     /// Link-local addresses are not in what ENO knows.
     LinkLocal,
+    /// Packets are lost.
+    Lost,
     /// Another object holds the name.
     NameConflict,
     /// The NICs of a pool are unknown.
@@ -117,6 +125,8 @@ pub enum ConditionReason {
     NoPods,
     /// A selector does not admit the namespace.
     NotPermitted,
+    /// Nothing was asked.
+    NotProbed,
     /// The device does not support it.
     NotSupported,
     /// `UsableFrom` does not admit the pod's namespace.
@@ -164,7 +174,7 @@ pub enum ConditionReason {
 impl ConditionReason {
     /// True when it can't be told whether the condition holds: its status is `Unknown`.
     pub fn is_unknown(self) -> bool {
-        self == Self::LinkLocal
+        matches!(self, Self::LinkLocal | Self::NotProbed)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Evaluation {
     pub inputs: Option<u64>,
     /// Its endpoints can't reach each other.
     pub gap: bool,
+    /// What probes tell of it. `None`: it is not probed.
+    pub verified: Option<Verified>,
     /// Further conditions.
     pub conditions: Vec<ConditionState>,
     /// The parts of its path, each with its condition type and what hinders it: whether it was refused, and the
@@ -35,6 +37,38 @@ pub(crate) struct Evaluation {
     pub parts: Vec<(ConditionType, Option<(bool, String)>)>,
     /// The message when the object is gone, such as what may be left on nodes that are not ready.
     pub final_message: String,
+}
+
+/// What probes tell of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verified {
+    /// The condition.
+    pub state: ConditionState,
+    /// The first verdict, or that on another path, is to come.
+    pub is_awaited: bool,
+}
+
+impl Verified {
+    /// A verdict.
+    pub fn new(holds: bool, reason: ConditionReason, message: impl Into<String>) -> Self {
+        let state = ConditionState::new(ConditionType::Verified, holds, reason, message);
+        Self { state, is_awaited: false }
+    }
+
+    /// Nothing is asked, for this reason.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self::new(false, ConditionReason::NotProbed, why)
+    }
+
+    /// The verdict is to come.
+    pub fn awaited() -> Self {
+        Self { is_awaited: true, ..Self::unknown("not probed yet") }
+    }
+
+    /// Something is wrong.
+    pub fn fails(&self) -> bool {
+        !self.state.holds && !self.state.reason.is_unknown()
+    }
 }
 
 impl Evaluation {

@@ -366,7 +366,7 @@ impl World {
     }
 
     /// Reports what the target has now.
-    fn send_report(
+    pub(super) fn send_report(
         &mut self,
         target: &Target,
         command: &Command,
@@ -409,7 +409,10 @@ impl World {
                     lookup: None,
                 }
             }
-            Some(Desired::Node(node)) => applied_by_node(node, rejected, &self.path_mtus),
+            Some(Desired::Node(node)) => {
+                let probes = self.probing.results(target, node);
+                applied_by_node(node, rejected, &self.path_mtus, probes)
+            }
             Some(Desired::Nad(nad)) => Applied::Nad { present: nad.attachment.is_some() },
             None => match &command.desired {
                 Desired::Fabric(_) => Applied::Fabric {

@@ -9,6 +9,7 @@
 
 mod builders;
 mod drivers;
+mod probing;
 mod queries;
 mod split_fabric;
 
@@ -26,6 +27,7 @@ use serde_json::json;
 use crate::nats::Nats;
 pub use builders::*;
 pub use drivers::*;
+pub use probing::*;
 pub use queries::*;
 pub use split_fabric::*;
 
@@ -64,6 +66,8 @@ pub struct World {
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
     /// Path MTUs below the requested MTU, by the ids of pod interfaces.
     pub path_mtus: BTreeMap<String, PathMtu>,
+    /// Where probes of agents are lost.
+    pub probing: Probing,
     /// The notes that drivers add to their reports.
     pub notes: BTreeMap<Target, Vec<Note>>,
     /// The time of [`Effect::Await`] never elapses.
@@ -119,6 +123,7 @@ impl World {
             cluster_uid: None,
             bridge_domains,
             nodes: agents,
+            verify: true,
             observes: false,
         };
         let mut engine = Engine::new(config, 1);
@@ -140,6 +145,7 @@ impl World {
             drivers: Drivers::default(),
             notes: BTreeMap::new(),
             path_mtus: BTreeMap::new(),
+            probing: Probing::default(),
             rejections: BTreeMap::new(),
             awaits_never_elapse: false,
             agents,
@@ -282,6 +288,7 @@ impl World {
         let reconciled = self.reconcile();
         let next = reconciled.next.map(|next| self.leading_since + next);
         let is_idle = reconciled.is_idle();
+        self.assert_probed_paths_are_confirmed(&reconciled.commands);
         let commands = reconciled.commands.clone();
         self.carry_out(reconciled);
         (!is_idle || self.run_one_driver(next)).then_some(commands)
@@ -500,6 +507,7 @@ fn applied_by_node(
     node: &NodeDesired,
     rejected: &[Rejection],
     path_mtus: &BTreeMap<String, PathMtu>,
+    probes: Vec<ProbeResults>,
 ) -> Applied {
     let networks = node.networks.iter().filter_map(|(name, network)| {
         if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
@@ -518,7 +526,7 @@ fn applied_by_node(
             .map(|(id, link)| (id.clone(), AppliedLink { path: path_mtus.get(id).cloned(), ..link }));
         (uid.clone(), found.collect())
     });
-    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes: Vec::new() }
+    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes }
 }
 
 /// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.

@@ -26,6 +26,8 @@ impl Leader {
             NoticeKind::Drift => (EventType::Warning, "Drift", "Compare"),
             NoticeKind::VlanTakenOff => (EventType::Warning, eno_schemas::VLAN_TAKEN_OFF, "Reconcile"),
             NoticeKind::Repaired => (EventType::Normal, "Repaired", "Repair"),
+            NoticeKind::PacketsLost => (EventType::Warning, "PacketsLost", "Probe"),
+            NoticeKind::PacketsPass => (EventType::Normal, "PacketsPass", "Probe"),
         };
         if kind == NoticeKind::Drift {
             self.context.metrics.drift.inc_by(u64::try_from(messages.len()).unwrap_or_default());

@@ -24,13 +24,17 @@ struct Entry {
     phase: Option<Phase>,
     /// Unix time in seconds.
     since: i64,
+    /// Probes found that its packets are lost, or that two hosts have an address.
+    loses: bool,
 }
 
 impl Phases {
     /// An object has this status.
     pub fn set(&mut self, key: &Key, status: &Status, metrics: &Metrics) {
         metrics.enters(key.kind, status.phase);
-        let entry = Entry { phase: status.phase, since: not_ready_since(status) };
+        let entry =
+            Entry { phase: status.phase, since: not_ready_since(status), loses: loses_packets(status) };
+        metrics.loses(key.kind, entry.loses);
         if let Some(before) = self.current.insert(key.clone(), entry) {
             metrics.leaves(key.kind, before.phase);
             self.leave(key, before, metrics);
@@ -57,6 +61,7 @@ impl Phases {
     }
 
     fn leave(&mut self, key: &Key, before: Entry, metrics: &Metrics) {
+        metrics.loses_no_more(key.kind, before.loses);
         let Some(phase) = before.phase else { return };
         if let Some(objects) = self.passing.get_mut(&(key.kind, phase))
             && objects.remove(&(before.since, key.clone()))
@@ -69,6 +74,12 @@ impl Phases {
         let oldest = self.passing.get(&(kind, phase)).and_then(BTreeSet::first);
         metrics.oldest(kind, phase, oldest.map(|(since, _)| *since));
     }
+}
+
+/// True while the condition Verified is false.
+fn loses_packets(status: &Status) -> bool {
+    let verified = status.conditions.iter().find(|condition| condition.kind == ConditionType::Verified);
+    verified.is_some_and(|verified| !verified.holds && !verified.reason.is_unknown())
 }
 
 /// Since when the condition Ready is not true. It survives a change of the leader.
@@ -133,6 +144,42 @@ mod tests {
         phases.set(&key("b"), &status(Phase::Ready, "1970-01-01T00:02:00Z"), &metrics);
         phases.remove(&key("a"), &metrics);
         assert_eq!(lines(&registry), [objects("ready", 1)]);
+    }
+
+    #[test]
+    fn objects_that_lose_packets_are_counted() {
+        let (mut registry, mut phases) = (Registry::default(), Phases::default());
+        let metrics = Metrics::new(&mut registry);
+        let key = |name: &str| Key::cluster(Kind::L2Service, &name.into());
+        let lost = |registry: &Registry| {
+            let mut text = String::new();
+            encode(&mut text, registry).expect("text");
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("eno_engine_packets_lost{kind=\"L2Service\"} "));
+            line.map(str::to_owned)
+        };
+        let verified = |holds, reason| {
+            let mut status = status(Phase::Ready, "1970-01-01T00:01:40Z");
+            let verified = condition(ConditionType::Verified, holds, "1970-01-01T00:01:40Z");
+            status.conditions.push(Condition { reason, ..verified });
+            status
+        };
+        phases.set(&Key::cluster(Kind::Subnet, &"s".into()), &status(Phase::Ready, ""), &metrics);
+        assert_eq!(lost(&registry), None, "there is no such object");
+        for (name, holds, reason, expected) in [
+            ("a", true, ConditionReason::Answered, "0"),
+            ("a", false, ConditionReason::NotProbed, "0"),
+            ("a", false, ConditionReason::Lost, "1"),
+            ("a", false, ConditionReason::DuplicateAddress, "1"),
+            ("b", false, ConditionReason::Lost, "2"),
+            ("a", false, ConditionReason::NotProbed, "1"),
+        ] {
+            phases.set(&key(name), &verified(holds, reason), &metrics);
+            assert_eq!(lost(&registry).as_deref(), Some(expected), "{name} {reason}");
+        }
+        phases.remove(&key("b"), &metrics);
+        assert_eq!(lost(&registry).as_deref(), Some("0"));
     }
 
     #[test]

@@ -136,6 +136,13 @@ fn node_driver_pod_tests_pass_in_the_vm() {
     run(&node("pods::"), "", |_| ());
 }
 
+/// Probes over Linux bridges and VLAN subinterfaces.
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn node_driver_probe_tests_pass_in_the_vm() {
+    run(&node("probes::kernel::"), "", |_| ());
+}
+
 fn node(module: &'static str) -> TestModule {
     TestModule { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save", "unshare"] }
 }

@@ -1,0 +1,137 @@
+//! What the agent of another node may have this one do, and what others find there.
+
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddrV6, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use eno_conformance::soon;
+use eno_driver_node::netlink::Netlink;
+use eno_schemas::{Subject, Visit, VlanId, decode, encode, probe_address, probe_mac};
+use futures::StreamExt as _;
+
+use super::fixture::*;
+use crate::host::common::Net;
+
+/// Sends visits to the first node, as the agent of another one.
+struct Other {
+    client: async_nats::Client,
+    answers: async_nats::Subscriber,
+    name: &'static str,
+}
+
+impl Other {
+    async fn new(world: &World, name: &'static str) -> Self {
+        let client = world.engine.connection.client.clone();
+        let subject = Subject::Visit { to: name.into(), from: "node1".into() }.to_string();
+        let answers = client.subscribe(subject).await.unwrap();
+        Self { client, answers, name }
+    }
+
+    async fn send(&self, id: u64, set: &str) {
+        let subject = Subject::Visit { to: "node1".into(), from: self.name.into() }.to_string();
+        let visit =
+            Visit { point: POINT.into(), network: NETWORK.into(), id, vlans: vlans(set), there: None };
+        self.client.publish(subject, encode(&visit).unwrap().into()).await.unwrap();
+    }
+
+    /// Where the first node is, as it answers to the visit with this number.
+    async fn answer(&mut self, id: u64) -> String {
+        let answered = async {
+            loop {
+                let message = self.answers.next().await.unwrap();
+                let visit: Visit = decode(&message.payload).unwrap();
+                // Others are requests of its own.
+                if let Some(there) = visit.there {
+                    assert_eq!(visit.id, id);
+                    return there.to_string();
+                }
+            }
+        };
+        soon("an answer", answered).await
+    }
+}
+
+/// True when the address is asked for and answered, with that MAC address.
+fn is_there(net: &Net, address: Ipv6Addr) -> bool {
+    let _ = net.run("ping", &["-c", "1", "-W", "1", "-I", "eth0", &address.to_string()]);
+    let expected = mac_text(probe_mac(CLUSTER, "node1", POINT));
+    net.ip("-6 neigh show dev eth0").lines().any(|line| {
+        line.contains(&address.to_string()) && line.contains(&expected) && !line.contains("FAILED")
+    })
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn address(vlan: u16) -> Ipv6Addr {
+    probe_address(CLUSTER, "node1", POINT, VlanId::new(vlan).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn visited_port_answers_for_its_link_address_only() {
+    let mut world = World::new(1).await;
+    world.start_agent(0).await;
+    let scanner = world.host("scan", 10, &["fe80::99/64"]);
+    let mut other = Other::new(&world, "node2").await;
+    world.command(0, vec![ring(0, "10-12")]).await;
+    world.reported(0).await;
+    other.send(1, "10,99").await;
+    assert_eq!(other.answer(1).await, "10");
+    let target = address(10);
+    assert!(is_there(&scanner, target), "{}", scanner.ip("-6 neigh show"));
+    let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "-I", "eth0", &target.to_string()]);
+    assert!(pinged.unwrap_err().contains("100% packet loss"));
+    // Nor does it say that an address is not its own.
+    scanner.ip("-6 route add 2001:db8::/64 dev eth0");
+    let mac = mac_text(probe_mac(CLUSTER, "node1", POINT));
+    scanner.ip(&format!("-6 neigh add 2001:db8::9 lladdr {mac} dev eth0"));
+    let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "2001:db8::9"]).unwrap_err();
+    assert!(pinged.contains("100% packet loss") && !pinged.contains("nreachable"), "{pinged}");
+    let index = scanner.0.run(|| Netlink::open()?.index_of("eth0")).await.unwrap().unwrap();
+    let tried = scanner
+        .0
+        .run(move || {
+            let to = SocketAddrV6::new(target, 22, 0, index);
+            let tcp = TcpStream::connect_timeout(&to.into(), Duration::from_secs(1));
+            let udp = UdpSocket::bind("[::]:0").unwrap();
+            udp.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            udp.connect(SocketAddrV6::new(target, 53, 0, index)).unwrap();
+            udp.send(b"x").unwrap();
+            (tcp.unwrap_err().kind(), udp.recv(&mut [0; 8]).unwrap_err().kind())
+        })
+        .await
+        .unwrap();
+    assert_eq!(tried.0, ErrorKind::TimedOut);
+    assert!(matches!(tried.1, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{:?}", tried.1);
+
+    // The next visit ends this one, and its own time does.
+    other.send(2, "11").await;
+    assert_eq!(other.answer(2).await, "11");
+    let left = async { while world.nodes[0].ends().await.iter().filter(|end| end.carrier).count() > 1 {} };
+    soon("it leaves VLAN 10", left).await;
+    scanner.ip("-6 neigh flush dev eth0");
+    assert!(!is_there(&scanner, target));
+    let left = async { while world.nodes[0].ends().await.iter().any(|end| end.carrier) {} };
+    soon("it leaves VLAN 11", left).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn only_the_previous_node_is_answered_and_no_visit_takes_more_than_half_of_the_ports() {
+    let mut world = World::new(1).await;
+    world.start_agent(0).await;
+    let (mut other, mut stranger) = (Other::new(&world, "node2").await, Other::new(&world, "node9").await);
+    world.command(0, vec![ring(0, "1-40")]).await;
+    world.reported(0).await;
+    stranger.send(1, "1-40").await;
+    other.send(2, "1-40").await;
+    assert_eq!(other.answer(2).await.parse::<eno_schemas::VlanSet>().unwrap().len(), 10);
+    other.send(3, "31-40").await;
+    assert_eq!(other.answer(3).await, "31-40");
+    assert!(world.nodes[0].ends().await.len() <= 20);
+    // The stranger's came first, and nothing was answered to it.
+    let silence = tokio::time::timeout(Duration::from_millis(1), stranger.answers.next());
+    assert!(silence.await.is_err());
+}
