@@ -54,6 +54,8 @@ pub enum Event {
     HoldCapableDrivers(BTreeSet<Name>),
     /// The live drivers that say that they can make no VRFs.
     DriversWithoutVrfs(BTreeSet<Name>),
+    /// The drivers that answer lookups: on which ports switches have learnt the MAC addresses of probes.
+    DriversWithLookups(BTreeSet<Name>),
     /// The drivers whose clocks differ from that of the engine, and how.
     SkewedDrivers(BTreeMap<Name, Name>),
     /// The delay of [`Effect::Retry`] is over; with its attempt.

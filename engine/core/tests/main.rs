@@ -15,6 +15,7 @@ mod hot_plug;
 mod initial_port_state;
 mod issued_commands;
 mod late_reports;
+mod miswired;
 mod mutants;
 mod nats;
 mod node_histories;

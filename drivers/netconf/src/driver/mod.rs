@@ -11,7 +11,7 @@ use std::time::Duration;
 use eno_device_secrets::SecretSource;
 use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
-use eno_sbi::{HOLD, Intent, Reconciled, VRFS, Work};
+use eno_sbi::{HOLD, Intent, LOOKUPS, Reconciled, VRFS, Work};
 use eno_schemas::{
     Applied, Command, FabricDesired, FabricPort, Generation, Outcome, PortBefore, Preview, Report, VlanSet,
 };
@@ -188,7 +188,7 @@ impl FabricDevices for Switches {
 
     fn capabilities(&self) -> Vec<String> {
         let dialects = self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name()));
-        [HOLD, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
+        [HOLD, LOOKUPS, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
     }
 
     async fn reconcile(&self, device: &mut Device, work: &Work, desired: &FabricDesired) -> Reconciled {

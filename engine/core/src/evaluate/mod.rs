@@ -1,5 +1,6 @@
 //! The last stage: evaluates the phase of an object, and what hinders it.
 
+mod miswired;
 mod notes;
 mod routed;
 pub mod stalled;

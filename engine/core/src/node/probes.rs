@@ -232,6 +232,10 @@ impl Nodes {
         if self.probes.requests.get(key) == request {
             return;
         }
+        let named = self.probes.requests.get(key).into_iter().chain(request);
+        let named: BTreeSet<Name> = named.map(|request| request.point.clone()).collect();
+        let probed: Vec<(Name, bool)> =
+            named.into_iter().map(|point| (point.clone(), self.is_probed(&point))).collect();
         let before = match request {
             Some(request) => self.probes.requests.insert(key.clone(), request.clone()),
             None => self.probes.requests.remove(key),
@@ -269,6 +273,19 @@ impl Nodes {
         let both = before.iter().chain(request);
         work.evaluate.extend(both.flat_map(|request| &request.services).cloned());
         self.update_waiting(key, before.as_ref(), request);
+        for (point, was) in probed {
+            if self.is_probed(&point) != was {
+                self.touch_lookups_of(&point, work);
+            }
+        }
+    }
+
+    /// True when something is probed at a connection point, or is to be once its path is confirmed.
+    pub(super) fn is_probed(&self, point: &Name) -> bool {
+        let networks = self.probes.networks.get(point);
+        let is_used =
+            |networks: &BTreeMap<String, Probed>| networks.values().any(|one| !one.users.is_empty());
+        self.probes.waiting.contains_key(point) || networks.is_some_and(is_used)
     }
 
     /// Notes whether an attachment waits for its path to be probed.
@@ -435,7 +452,9 @@ impl Nodes {
             self.evaluate_probed(&point, work);
             let neighbours =
                 self.neighbours(&point, name).map(|(next, before)| [next, before].map(Name::clone));
-            self.changed.extend(neighbours.into_iter().flatten());
+            let neighbours: Vec<Name> = neighbours.into_iter().flatten().collect();
+            work.lookup.extend(neighbours.iter().cloned());
+            self.changed.extend(neighbours);
             self.changed.insert(name.clone());
         }
     }

@@ -374,6 +374,7 @@ impl World {
         rejected: Vec<Rejection>,
     ) {
         let is_known = !matches!(outcome, Outcome::Failed(_));
+        self.look_up(target);
         let applied = is_known.then(|| self.read_back(target, command, &rejected));
         self.report_on(target, command, outcome, applied, rejected);
     }
@@ -406,7 +407,7 @@ impl World {
                         .collect(),
                     ports,
                     carried: BTreeMap::new(),
-                    lookup: None,
+                    lookup: self.answer(target),
                 }
             }
             Some(Desired::Node(node)) => {

@@ -173,7 +173,7 @@ impl DeviceTarget {
             vrfs: self.vrfs.rendered(&vlans),
             vlans,
             ports,
-            lookup: None,
+            lookup: self.lookup.revision.clone(),
         }
     }
 
