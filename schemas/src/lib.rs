@@ -61,6 +61,6 @@ pub use text::Text;
 pub use transition::{LeftOut, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};
 pub use vocabulary::{
-    ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VerifyBetween, VerifyMode,
-    VlanType,
+    ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, ProbeOutcome, VerifyBetween,
+    VerifyMode, VlanType,
 };

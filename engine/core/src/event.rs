@@ -184,6 +184,8 @@ pub struct Object {
     pub finalized: bool,
     /// It carries the annotation `eno.k8s.io/forget: "true"`.
     pub forget: bool,
+    /// The nonce of the annotation `eno.k8s.io/verify`, which asks for new probes of its VLANs.
+    pub verify: Option<Name>,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
     /// The labels of an L2Service, which the `Services` of VRFs select; of other kinds none.

@@ -34,6 +34,7 @@ mod subnets;
 mod transaction_histories;
 mod transactions;
 mod trunk_isolation;
+mod verification;
 mod vrf_histories;
 mod vrf_refusals;
 mod vrfs;

@@ -358,6 +358,7 @@ impl Engine {
         if let Some(record) = self.store.get_mut(key) {
             record.awaited.clone_from(&finding.evaluation.awaited);
             write::write(record, key, &finding, &facts, now, &mut self.work);
+            self.node.set_verifying(key, record.is_verifying());
         }
         if key.kind == Kind::L2ServiceAttachment {
             self.node.want_probes(key, finding.probes.as_ref(), &mut self.work);

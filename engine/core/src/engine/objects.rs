@@ -14,7 +14,10 @@ impl Engine {
         let key = object.key.clone();
         match self.store.update(object) {
             Update::Unchanged => {}
-            Update::Changed { forget } => {
+            Update::Changed { forget, verify } => {
+                if verify {
+                    self.work.evaluate.extend(self.store.referrers(&key).cloned());
+                }
                 if key.kind == Kind::FabricDevice && forget {
                     self.fabric.touch_topology();
                 }

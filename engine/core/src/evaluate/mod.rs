@@ -5,6 +5,7 @@ mod notes;
 mod routed;
 pub mod stalled;
 mod switches;
+mod verification;
 mod verified;
 pub mod write;
 

@@ -133,6 +133,7 @@ impl Nodes {
         let change = self.plan(config, store, key, work);
         self.objects.remove(key);
         self.want_probes(key, None, work);
+        self.set_verifying(key, false);
         change
     }
 

@@ -11,6 +11,7 @@ pub mod probes;
 pub mod shape;
 pub mod state;
 pub mod target;
+pub mod verification;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -150,6 +151,7 @@ impl Nodes {
     /// ([`Self::record_issued`]).
     pub fn changes(&mut self, name: &Name, work: &mut Work) -> NodeChanges {
         self.reevaluate_waiters(name, work);
+        work.evaluate.extend(self.probes.verifying.iter().cloned());
         self.label_queue.insert(name.clone());
         self.targets.get_mut(name).map(NodeTarget::take_changes).unwrap_or_default()
     }
