@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use eno_core::kinds::LeadsTo;
-use eno_core::{ConditionReason, ConditionType, Event};
+use eno_core::{ConditionReason, ConditionType, Event, Key, Kind};
 use eno_schemas::{NO_MAC_TABLE, Note, VlanId};
 
 use crate::edits::edit_device;
 use crate::fixtures::{device_key, switch, vid};
+use crate::verification::ask;
 use crate::world::*;
 
 /// The message of the condition Miswired of a switch.
@@ -111,6 +112,22 @@ fn swapped_cables_of_one_switch_are_named_with_both_ports() {
     w.cables.clear();
     lose_and_heal(&mut w, "node1", vid(100));
     assert_eq!(miswired(&w, "leaf1"), None);
+}
+
+#[test]
+fn new_probes_on_request_tell_of_a_cable_that_was_put_right() {
+    let mut w = World::with_agents();
+    swap(&mut w, [NODE1, NODE2]);
+    attach(&mut w);
+    w.cables.clear();
+    w.probe();
+    assert!(miswired(&w, "leaf1").is_some(), "nobody asked");
+    let point = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    ask(&mut w, &point, Some("n1"));
+    assert_eq!(miswired(&w, "leaf1"), None);
+    let published = w.published;
+    w.restart_and_settle();
+    assert_eq!(w.published, published);
 }
 
 #[test]

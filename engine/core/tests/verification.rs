@@ -7,7 +7,7 @@ use crate::fixtures::vid;
 use crate::world::*;
 
 /// Sets the nonce of an object's annotation; `None` removes the annotation.
-fn ask(w: &mut World, key: &Key, nonce: Option<&str>) {
+pub fn ask(w: &mut World, key: &Key, nonce: Option<&str>) {
     let object = w.objects.get_mut(key).unwrap();
     object.verify = nonce.map(to_name);
     let object = object.clone();
@@ -40,11 +40,12 @@ fn revision(w: &World, node: &str) -> String {
 /// The services `s` and `t` with their attachments `a` and `b` at `cp`.
 fn probed_world() -> (World, [Key; 5]) {
     let mut w = World::with_agents();
-    let s = w.apply(service("s", 100, &["dc"]));
-    let t = w.apply(service("t", 200, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
-    (w, [s, t, a, b, Key::cluster(Kind::ConnectionPoint, &to_name("cp"))])
+    let services = [("s", 100), ("t", 200)].map(|(name, id)| w.apply(service(name, id, &["dc"])));
+    let attachments = [("a", "s"), ("b", "t")].map(|(name, of)| w.apply(attachment(name, &[of], "cp")));
+    w.settle();
+    let point = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let keys: Vec<Key> = services.into_iter().chain(attachments).chain([point]).collect();
+    (w, keys.try_into().unwrap())
 }
 
 fn ring(vlan: u16, outcome: ProbeOutcome) -> Vec<(String, ProbeOutcome)> {

@@ -357,8 +357,12 @@ impl Engine {
         self.status.note_awaited(key, finding.evaluation.awaited.as_ref());
         if let Some(record) = self.store.get_mut(key) {
             record.awaited.clone_from(&finding.evaluation.awaited);
+            let nonce = record.status.verification.as_ref().map(|one| one.nonce.clone());
             write::write(record, key, &finding, &facts, now, &mut self.work);
             self.node.set_verifying(key, record.is_verifying());
+            if nonce != record.status.verification.as_ref().map(|one| one.nonce.clone()) {
+                self.fabric.touch_lookups();
+            }
         }
         if key.kind == Kind::L2ServiceAttachment {
             self.node.want_probes(key, finding.probes.as_ref(), &mut self.work);

@@ -61,7 +61,9 @@ impl Evaluator<'_> {
         let mut answer = Verification { nonce: nonce.clone(), results: Vec::new(), left_out: 0 };
         for outcome in OUTCOMES {
             for (vlans, nodes) in &found {
-                nodes.iter().for_each(|node| add(&mut answer, outcome, vlans, node));
+                for node in nodes {
+                    add(&mut answer, outcome, vlans, node);
+                }
             }
         }
         (!answer.results.is_empty()).then_some(answer)

@@ -64,7 +64,7 @@ impl Fabric {
         if same && !reshaped && has_devices == had_devices {
             return;
         }
-        self.lookup_queue.devices.extend(self.devices.keys().cloned());
+        self.touch_lookups();
         self.evaluate_stations(work);
         let keys = |kind| store.of_kind(kind).map(|(key, _)| key.clone());
         work.evaluate.extend(keys(Kind::PhysicalNetwork));

@@ -32,6 +32,11 @@ impl Fabric {
         self.with_lookups = drivers;
     }
 
+    /// Each switch may have to be asked anew.
+    pub fn touch_lookups(&mut self) {
+        self.lookup_queue.devices.extend(self.devices.keys().cloned());
+    }
+
     /// True when every process of this driver says that it answers lookups.
     pub fn has_lookups(&self, driver: &Name) -> bool {
         self.with_lookups.contains(driver)

@@ -29,8 +29,8 @@ pub(super) fn verdicts(results: &Results) -> BTreeMap<Name, bool> {
 
 impl Nodes {
     /// A node and those that ask it, at each connection point where something is to be probed. What counts is the last report
-    /// of each node, also while its agent is not alive.
-    pub(crate) fn probers(&self, name: &Name) -> Vec<ProberState> {
+    /// of each node, also while its agent is not alive. `renewed`: [`ProberState::renewed`] at a connection point.
+    pub(crate) fn probers(&self, name: &Name, renewed: &mut impl FnMut(&Name) -> u64) -> Vec<ProberState> {
         let mut states = Vec::new();
         let Some(node) = self.targets.get(name) else { return states };
         for point in node.points.keys().filter(|point| self.is_probed(point)) {
@@ -40,7 +40,8 @@ impl Nodes {
                     continue;
                 };
                 let lost = verdicts(&node.probes).get(point).copied();
-                states.push(ProberState { prober: (prober.clone(), point.clone()), is_here, lost });
+                let prober = (prober.clone(), point.clone());
+                states.push(ProberState { prober, is_here, lost, renewed: renewed(point) });
             }
         }
         states

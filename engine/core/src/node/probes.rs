@@ -181,7 +181,9 @@ impl Probed {
         }
         if let Some((revision, gateways)) = before {
             leave(&mut self.paths, &revision, vid);
-            gateways.iter().for_each(|gateway| leave(&mut self.gateways, gateway, vid));
+            for gateway in gateways {
+                leave(&mut self.gateways, &gateway, vid);
+            }
         }
         if let Some((revision, gateways)) = now {
             self.paths.entry(revision).or_default().insert(vid);

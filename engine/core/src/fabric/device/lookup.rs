@@ -1,7 +1,7 @@
 //! Where a switch has learnt the MAC addresses of probes: when it is asked, and what it answered.
 //!
-//! It is asked again when a node got its first verdict at a connection point, and when it changes where packets of a node
-//! are lost. Results that are missing for a while, such as while a path changes, stay as they were.
+//! It is asked again when a node got its first verdict at a connection point, when it changes where packets of a node are
+//! lost, and when new probes on request are complete. Results that are missing for a while, such as while a path changes, stay as they were.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,9 @@ use crate::status::inputs::Inputs;
 /// A node at a connection point.
 pub type Prober = (Name, Name);
 
+/// By prober: whether something is lost, and the answered requests.
+type Probers = BTreeMap<Prober, (bool, u64)>;
+
 /// What the probes of a node at a connection point found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProberState {
@@ -23,6 +26,8 @@ pub struct ProberState {
     pub is_here: bool,
     /// Something is lost. `None`: there is no verdict, or none now.
     pub lost: Option<bool>,
+    /// Identifies the requests for new probes there that are answered.
+    pub renewed: u64,
 }
 
 /// When a switch is asked, and what it answered.
@@ -30,8 +35,8 @@ pub struct ProberState {
 pub(super) struct Lookup {
     /// Identifies what it is asked for. `None`: it is not asked.
     pub(super) revision: Option<String>,
-    /// What the revision stands for: whether something is lost. `None`: another process made it.
-    probers: Option<BTreeMap<Prober, bool>>,
+    /// What the revision stands for. `None`: another process made it.
+    probers: Option<Probers>,
     /// What it answered.
     stations: Vec<Station>,
 }
@@ -41,11 +46,11 @@ impl Lookup {
     fn update(&mut self, states: &[ProberState]) -> bool {
         let (mut probers, mut is_missing) = (BTreeMap::new(), false);
         let former = self.probers.as_ref();
-        for ProberState { prober, is_here, lost } in states {
+        for ProberState { prober, is_here, lost, renewed } in states {
             is_missing |= lost.is_none();
-            let lost = lost.or_else(|| former?.get(prober).copied());
+            let lost = lost.or_else(|| former?.get(prober).map(|(lost, _)| *lost));
             if let Some(lost) = lost.filter(|lost| *is_here || *lost) {
-                probers.insert(prober.clone(), lost);
+                probers.insert(prober.clone(), (lost, *renewed));
             }
         }
         let revision = revision_of(&probers);
@@ -66,10 +71,10 @@ impl Lookup {
 }
 
 /// Identifies the states of probers. `None`: there are none.
-fn revision_of(probers: &BTreeMap<Prober, bool>) -> Option<String> {
+fn revision_of(probers: &Probers) -> Option<String> {
     let mut hash = Inputs::default();
-    for ((node, point), lost) in probers {
-        hash.add(&(&**node, &**point, lost));
+    for ((node, point), found) in probers {
+        hash.add(&(&**node, &**point, found));
     }
     (!probers.is_empty()).then(|| format!("{:016x}", hash.finish()))
 }
@@ -116,6 +121,7 @@ mod tests {
             prober: ((*node).into(), "cp".into()),
             is_here: *is_here,
             lost: *lost,
+            renewed: 0,
         };
         all.iter().map(state).collect()
     }
@@ -152,6 +158,15 @@ mod tests {
             assert_eq!(lookup.update(&states(all)), changes, "{why}");
         }
         assert_eq!(lookup.revision, None);
+    }
+
+    #[test]
+    fn answered_request_asks_again() {
+        let mut lookup = Lookup::default();
+        for (renewed, changes) in [(0, true), (1, true), (1, false), (2, true), (0, true)] {
+            let state = ProberState { renewed, ..states(&[("n1", true, Some(false))]).remove(0) };
+            assert_eq!(lookup.update(&[state]), changes, "{renewed}");
+        }
     }
 
     #[test]
