@@ -171,7 +171,10 @@ fn gateways_of_routes_are_asked() {
     w.probe_with(|probing| _ = probing.silent.insert(gateway));
     let (_, reason, message) = verified(&w, &a).unwrap();
     assert_eq!(reason, ConditionReason::Lost);
-    assert_eq!(message, "leaf2 gw to dc: all 4 probes through it fail, all others pass");
+    assert_eq!(
+        message,
+        "nothing answers for 10.1.0.1: leaf2 gw to dc: all 4 probes through it fail, all others pass"
+    );
     for (macs, reason) in [
         (["02:00:00:00:00:01", "02:00:00:00:00:02"], ConditionReason::DuplicateAddress),
         (["02:00:00:00:00:01", "00:00:5e:00:01:07"], ConditionReason::Answered),
@@ -342,6 +345,13 @@ fn gate_holds_an_attachment_until_packets_pass_and_never_later() {
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Pending, "waits for the probes: not probed yet"));
     w.restart_and_settle();
     assert_eq!(w.phase(&a), Phase::Pending);
+    // That packets of one node pass is not enough.
+    w.probe_with(|probing| {
+        probing.lost.clear();
+        _ = probing.absent.remove(&to_name("node1"));
+    });
+    let message = "waits for the probes: some nodes have not probed yet";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Pending, message));
     w.probe_with(|probing| *probing = Probing::default());
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
     w.probe_with(|probing| _ = probing.lost.insert(("node1".into(), vid(100))));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_core::{HopState, Key, Kind, Object, Tier};
+use eno_core::{Effect, HopState, Key, Kind, Object, Tier};
 use eno_schemas::{Applied, FabricVrf, Item, Outcome, Phase, RoutedInterface, VlanSet, VrfRoute};
 
 use crate::edits::{edit_device, edit_routed, edit_service, edit_vrf};
@@ -554,5 +554,30 @@ fn service_without_pods_is_led_in_alone() {
         assert!(!w.objects.contains_key(&keys.routed), "{}", w.message(&keys.routed));
         assert_eq!(commanded(&w, device), None);
         assert!(w.commanded_fabric(device).vlans.iter().next().is_none());
+    }
+}
+
+#[test]
+fn nothing_is_led_in_before_its_device_and_its_service_are_looked_at() {
+    let objects = [
+        router("gw", &[("e1", to_device("leaf2", "r1"))]),
+        subnet("sn", "10.1.0.0/24"),
+        with_subnets(&service("s", 100, &[]), &["sn"]),
+        vrf("v", &["gw"]),
+        routed_at("gw"),
+    ];
+    for late in ["gw", "s"] {
+        let mut w = World::with_transactions();
+        for mut object in objects.clone() {
+            object.finalized = *object.key.name != *late;
+            w.apply(object);
+        }
+        let effects = w.reconcile().effects;
+        let led = Key::cluster(Kind::VRFAttachment, &to_name("va"));
+        let phases = effects.iter().filter_map(|effect| match effect {
+            Effect::Transition { key, status, .. } if *key == led => status.phase,
+            _ => None,
+        });
+        assert_eq!(phases.collect::<Vec<_>>(), [Phase::Pending], "{late}");
     }
 }

@@ -80,7 +80,8 @@ async fn visited_port_answers_for_its_link_address_only() {
     other.send(1, "10,99").await;
     assert_eq!(other.answer(1).await, "10");
     let target = address(10);
-    assert!(is_there(&scanner, target), "{}", scanner.ip("-6 neigh show"));
+    let found = async { while !is_there(&scanner, target) {} };
+    soon("it answers for its address", found).await;
     let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "-I", "eth0", &target.to_string()]);
     assert!(pinged.unwrap_err().contains("100% packet loss"));
     // Nor does it say that an address is not its own.

@@ -149,7 +149,11 @@ impl<'a> Evaluator<'a> {
             _ if record.deleting => self.evaluate_deleting(key),
             Some(problem) => {
                 let phase = if record.incomplete { Phase::Pending } else { Phase::Error };
-                Finding::new(phase, problem.to_string(), Evaluation::invalid(problem.cause))
+                let probes = self.hindered_probes(key, "an attachment of it can't be realised as it is");
+                Finding {
+                    probes,
+                    ..Finding::new(phase, problem.to_string(), Evaluation::invalid(problem.cause))
+                }
             }
             None => self.evaluate_active(key, record),
         };

@@ -41,6 +41,9 @@ impl<'a> Evaluator<'a> {
     pub(super) fn visit_routed(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
         let Some(spec) = self.store.effective(key, Spec::vrf_attachment) else { return };
         let vrf = self.vrf_name(spec);
+        if networks.is_empty() {
+            visit(Hop::missing(Part::Link, format!("L2Service {} is not placed yet", spec.service)));
+        }
         for NetworkPath { network, vid, .. } in networks {
             let placement = self.fabric.placements.get(network);
             for name in spec.devices() {
@@ -50,7 +53,10 @@ impl<'a> Evaluator<'a> {
                     continue;
                 }
                 let part = Part::Routed { device: name, vrf, vlan: *vid };
-                let Some(device) = self.fabric.device(name) else { continue };
+                let Some(device) = self.fabric.device(name) else {
+                    visit(Hop::missing(part, format!("FabricDevice {name} is not looked at yet")));
+                    continue;
+                };
                 let state = device.routed_hop(*vid, vrf).waiting_for(|| self.wait(&device.driver));
                 let withheld = placement.filter(|one| one.routed.get(name) != one.desired_routed.get(name));
                 visit(Hop { part, state: withheld.and_then(rejected_state).unwrap_or(state) });

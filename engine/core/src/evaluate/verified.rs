@@ -48,6 +48,12 @@ impl Probed<'_> {
         self.verify.between != VerifyBetween::Gateway
     }
 
+    /// The gateways that answer nobody.
+    fn silent_gateways(&self) -> impl Iterator<Item = &IpAddr> {
+        let is_silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.keys().all(BTreeSet::is_empty);
+        self.gateways().filter(move |(_, answers)| is_silent(answers)).map(|(address, _)| address)
+    }
+
     fn is_lost(&self) -> bool {
         let silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.contains_key(&BTreeSet::new());
         (self.asks_nodes() && self.tally.is_some_and(|tally| tally.lost > 0))
@@ -102,8 +108,23 @@ impl Evaluator<'_> {
         let spec = self.store.effective(key, Spec::attachment)?;
         self.verify(&spec.connection_point).filter(|verify| verify.mode == VerifyMode::Gate)?;
         let verified = evaluation.verified.as_ref()?;
-        (verified.is_awaited || verified.fails())
-            .then(|| format!("waits for the probes: {}", verified.state.message))
+        let nodes = self.hosts.nodes;
+        let mut vlans = nodes.probe_request(key).into_iter().flat_map(of_request);
+        let why = if verified.is_awaited || verified.fails() {
+            &*verified.state.message
+        } else if !vlans.all(|(of, vid, _)| nodes.is_probed_by_all(&of.point, &of.network, vid)) {
+            "some nodes have not probed yet"
+        } else {
+            return None;
+        };
+        Some(format!("waits for the probes: {why}"))
+    }
+
+    /// An attachment at a probed connection point, for which nothing is probed for this reason.
+    pub(super) fn hindered_probes(&self, key: &Key, why: &str) -> Option<ProbeRequest> {
+        let spec = self.store.effective(key, Spec::attachment)?;
+        self.verify(&spec.connection_point)?;
+        Some(hindered(spec, why.to_owned()))
     }
 
     /// What is to be probed for an attachment.
@@ -114,15 +135,11 @@ impl Evaluator<'_> {
         networks: &[NetworkPath],
         is_confirmed: bool,
     ) -> ProbeRequest {
-        let point = spec.connection_point.clone();
-        let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect();
         let network = match self.probed_network(spec) {
             Ok(network) => network,
-            Err(why) => {
-                let (network, vlans) = (String::new(), BTreeMap::new());
-                return ProbeRequest { point, network, services, vlans, hindrance: Some(why) };
-            }
+            Err(why) => return hindered(spec, why),
         };
+        let (point, services) = (spec.connection_point.clone(), services_of(spec));
         let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
         let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
         let vlans = networks.iter().filter(carried);
@@ -328,12 +345,18 @@ impl Evaluator<'_> {
         vlans.retain(|_, probed| probed.iter().any(|one| one.is_lost()));
         let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
         for ((service, vid), probed) in vlans {
-            let probes: Vec<Probe> = probed.into_iter().flat_map(|one| self.probes(one)).collect();
+            let probes: Vec<Probe> = probed.iter().flat_map(|one| self.probes(one)).collect();
             let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
             let (_, ports) = planned.unwrap_or((vid, Arc::default()));
-            for suspicion in locate(self.fabric.topology(), &ports, &probes) {
-                located.entry(suspicion.to_string()).or_default().insert(vid);
+            let suspicions = locate(self.fabric.topology(), &ports, &probes);
+            let mut message = list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>());
+            // What is named may be the port behind which a gateway is.
+            let silent: BTreeSet<&IpAddr> = probed.iter().flat_map(|one| one.silent_gateways()).collect();
+            let silent: Vec<String> = silent.into_iter().map(ToString::to_string).collect();
+            if silent.iter().any(|address| !message.contains(address)) {
+                message = format!("nothing answers for {}: {message}", list(&silent));
             }
+            located.entry(message).or_default().insert(vid);
         }
         let texts =
             located.iter().map(
@@ -367,6 +390,21 @@ impl Evaluator<'_> {
         let addresses = self.store.vrf_attachments_of(service).flat_map(|(_, spec)| spec.addresses());
         addresses.filter(|one| one.addr() == address).nth(1).is_some()
     }
+}
+
+/// The request of an attachment for which nothing is probed.
+fn hindered(spec: &AttachmentSpec, why: String) -> ProbeRequest {
+    ProbeRequest {
+        point: spec.connection_point.clone(),
+        network: String::new(),
+        services: services_of(spec),
+        vlans: BTreeMap::new(),
+        hindrance: Some(why),
+    }
+}
+
+fn services_of(spec: &AttachmentSpec) -> BTreeSet<Key> {
+    spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect()
 }
 
 /// The VLANs of a request.

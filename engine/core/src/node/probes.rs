@@ -370,6 +370,20 @@ impl Nodes {
         nodes.filter_map(move |name| Some((name, &**self.targets.get(name)?.counted.get(&key)?)))
     }
 
+    /// True when each node whose agent is alive has found something on a VLAN.
+    pub(crate) fn is_probed_by_all(&self, point: &Name, network: &str, vid: VlanId) -> bool {
+        let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
+        let probes = |name: &&Name| {
+            self.probes.alive.contains(*name) && self.targets.get(*name).is_some_and(NodeTarget::is_probing)
+        };
+        let found: BTreeSet<&Name> = self
+            .results(point, network)
+            .filter(|(_, results)| findings(Some(results)).values().any(|vlans| vlans.contains(vid)))
+            .map(|(name, _)| name)
+            .collect();
+        nodes.filter(probes).all(|name| found.contains(name))
+    }
+
     /// Why nodes could not ask the next one on a VLAN: the first reason.
     pub(crate) fn unasked(&self, point: &Name, network: &str, vid: VlanId) -> Option<&Text> {
         let mut unasked = self.results(point, network).flat_map(|(_, results)| &results.unasked);
@@ -526,7 +540,8 @@ impl Nodes {
             if was.is_some_and(has_passed) != is.is_some_and(has_passed) {
                 turned.insert(&key.0);
             }
-            self.probes.count(key, &findings(was), &findings(is), work);
+            let is_gate = self.points.get(&key.0).is_some_and(|one| one.verify.mode == VerifyMode::Gate);
+            self.probes.count(key, &findings(was), &findings(is), is_gate, work);
         }
         for point in turned {
             self.label_gated(point);
@@ -578,12 +593,14 @@ impl Nodes {
 }
 
 impl Probes {
-    /// Counts what a node found in a network, and requests the evaluation of what that concerns.
+    /// Counts what a node found in a network, and requests the evaluation of what that concerns. `is_gate`: a verdict also
+    /// depends on how many nodes have found something.
     fn count(
         &mut self,
         (point, network): &(Name, String),
         before: &BTreeMap<Found, VlanSet>,
         now: &BTreeMap<Found, VlanSet>,
+        is_gate: bool,
         work: &mut Work,
     ) {
         let networks = self.networks.entry(point.clone()).or_default();
@@ -596,7 +613,7 @@ impl Probes {
         {
             for vid in vlans.iter() {
                 let tally = probed.tallies.entry(vid).or_default();
-                if tally.count(found, more) {
+                if tally.count(found, more) || is_gate {
                     touched.insert(vid);
                 }
                 if tally.is_empty() {

@@ -26,7 +26,7 @@ pub(crate) fn is_mutant(name: &str) -> bool {
 "#;
 
 /// Only what the seeded histories need.
-const TESTS: &str = "mod nats;\nmod seeded;\nmod world;\n";
+const TESTS: &str = "mod edits;\nmod nats;\nmod seeded;\nmod world;\n";
 
 /// A copy of the workspace with the core and the crates that it uses.
 struct Workspace(PathBuf);

@@ -116,11 +116,11 @@ pub(super) fn connection_point(source: crds::ConnectionPointSpec) -> Result<Conn
         node_pool: source.node_pool.map(Into::into),
         interfaces: source.interfaces,
         trunk_namespaces: super::optional_selector("TrunkNamespaces", source.trunk_namespaces.as_ref())?,
-        verify: source.verify.map_or_else(|| Ok(Verify::default()), verify)?,
+        verify: source.verify.as_ref().map_or_else(|| Ok(Verify::default()), verify)?,
     })
 }
 
-fn verify(source: crds::Verify) -> Result<Verify, Invalid> {
+fn verify(source: &crds::Verify) -> Result<Verify, Invalid> {
     let default = Verify::default();
     let interval = source.interval.unwrap_or(default.interval);
     if !(30..=86_400).contains(&interval) {
