@@ -61,7 +61,7 @@ pub struct ConnectionPointSpec {
 
 impl Described for ConnectionPoint {
     fn definition() -> CustomResourceDefinition {
-        with_status::<Self>(&["readyInputs", "cnis"])
+        with_status::<Self>(&["readyInputs", "cnis", "verification"])
     }
 }
 

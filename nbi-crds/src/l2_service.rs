@@ -54,6 +54,13 @@ impl Described for L2Service {
     const IS_OF_NFVOS: bool = true;
 
     fn definition() -> CustomResourceDefinition {
-        with_status::<Self>(&["readyInputs", "grantedID", "placement", "connectionPoints", "leftOut"])
+        with_status::<Self>(&[
+            "readyInputs",
+            "grantedID",
+            "placement",
+            "connectionPoints",
+            "verification",
+            "leftOut",
+        ])
     }
 }

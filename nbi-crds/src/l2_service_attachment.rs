@@ -73,6 +73,13 @@ impl Described for L2ServiceAttachment {
     const IS_OF_NFVOS: bool = true;
 
     fn definition() -> CustomResourceDefinition {
-        with_status::<Self>(&["readyInputs", "addressPool", "podConfigurations", "addresses", "leftOut"])
+        with_status::<Self>(&[
+            "readyInputs",
+            "addressPool",
+            "podConfigurations",
+            "addresses",
+            "verification",
+            "leftOut",
+        ])
     }
 }

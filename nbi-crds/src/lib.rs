@@ -29,6 +29,7 @@ mod route;
 mod schema;
 mod status;
 mod subnet;
+mod verification;
 mod vrf;
 mod vrf_attachment;
 
@@ -36,7 +37,7 @@ pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni, Verify};
 pub use crds::{Definition, crds, finalizer};
 pub use eno_schemas::{
-    ChangeOutcome, CniName, DeviceRole, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType,
+    ChangeOutcome, CniName, DeviceRole, Drift, InterfaceType, Ipam, Phase, PortMode, ProbeOutcome, VlanType,
 };
 pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort, PortPeer, PortPeerError};
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
@@ -55,6 +56,7 @@ pub use pods::{
 pub use route::{Route, RouteSpec};
 pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
+pub use verification::{VERIFY_ANNOTATION, Verification, VerificationResult, VerifyRequest};
 pub use vrf::{VRF, VRFSpec, VrfDevice};
 pub use vrf_attachment::{VRFAttachment, VRFAttachmentSpec, VrfInterface, VrfStaticRoute};
 

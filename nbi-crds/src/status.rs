@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::{ConfigPhase, Lease, PodConfiguration, schema};
+use crate::{ConfigPhase, Lease, PodConfiguration, Verification, schema};
 
 /// A kind with this status.
 pub trait EnoResource: kube::Resource<DynamicType = ()> + HasStatus<Status = Status> {}
@@ -163,6 +163,10 @@ pub struct Status<P = Phase> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
     pub switch_ports: Vec<String>,
+    /// The answer to the annotation eno.k8s.io/verify, or to its last value that was carried out.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::plain::<Verification>")]
+    pub verification: Option<Verification>,
     /// Identifies the cluster in the names of its VLANs on the device: eno-<clusterID>-<VLAN ID>.
     #[serde(rename = "clusterID")]
     #[schemars(length(max = 8))]

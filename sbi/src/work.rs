@@ -17,6 +17,8 @@ pub const HOLD: &str = "hold";
 pub const PARTS: &str = "parts";
 /// The capability of drivers that know VRFs. Other drivers get none.
 pub const VRFS: &str = "vrfs";
+/// The capability of drivers that answer the lookup of a command. Other drivers are not asked.
+pub const LOOKUPS: &str = "lookups";
 /// The capability of drivers whose processes visit each other ([`Visits`](crate::Visits)).
 pub const VISITS: &str = "visits";
 

@@ -23,6 +23,7 @@ fn switch(vlans: u16) -> FabricDesired {
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
         vrfs: Vec::new(),
+        lookup: None,
         vlans: vids.iter().map(vlan).collect(),
         ports: ports.collect(),
     }

@@ -23,6 +23,7 @@ impl FabricDesired {
             before: BTreeMap::new(),
             vrfs: self.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
             routed: self.vlans.iter().filter(|vlan| vlan.routed.is_some()).map(|vlan| vlan.vid).collect(),
+            lookup: None,
         }
     }
 }

@@ -36,6 +36,10 @@ pub struct FabricDesired {
     pub vlans: FabricVlans,
     /// All listed ports, ascending by `name`, each once; also those that carry nothing.
     pub ports: Vec<FabricPort>,
+    /// Asks for the ports of the MAC addresses of probes; another value asks again. Only drivers that
+    /// announce `lookups` are asked. Absent: nothing is asked.
+    #[schemars(length(min = 1, max = 64))]
+    pub lookup: Option<String>,
 }
 
 /// How a switch is reached.

@@ -51,8 +51,8 @@ pub use probe::{
     probe_mac, probe_mac_prefix,
 };
 pub use report::{
-    Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
-    VLAN_TAKEN_OFF,
+    Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Lookup, NO_MAC_TABLE, Note, Outcome,
+    Rejection, Report, Rollback, Station, VLAN_TAKEN_OFF,
 };
 pub use routing::{DeviceRole, FabricVrf, RoutedInterface, VrfRoute, routed_description, vrf_description};
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
@@ -61,6 +61,6 @@ pub use text::Text;
 pub use transition::{LeftOut, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};
 pub use vocabulary::{
-    ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VerifyBetween, VerifyMode,
-    VlanType,
+    ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, ProbeOutcome, VerifyBetween,
+    VerifyMode, VlanType,
 };

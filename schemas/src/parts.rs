@@ -270,6 +270,9 @@ pub struct SwitchPart {
     pub vrfs: Vec<FabricVrf>,
     /// All listed ports, ascending by `name`, each once.
     pub ports: Vec<SwitchPort>,
+    /// [`FabricDesired::lookup`].
+    #[schemars(length(min = 1, max = 64))]
+    pub lookup: Option<String>,
 }
 
 impl SwitchPart {
@@ -287,6 +290,7 @@ impl SwitchPart {
             device: desired.device.clone(),
             vrfs: desired.vrfs.clone(),
             ports: desired.ports.iter().map(port).collect(),
+            lookup: desired.lookup.clone(),
         }
     }
 }
@@ -650,8 +654,8 @@ fn is_same_switch(old: &FabricDesired, new: &FabricDesired) -> bool {
     let same_port = |(a, b): (&FabricPort, &FabricPort)| {
         (&a.name, &a.lag, a.mode, a.closed, &a.before) == (&b.name, &b.lag, b.mode, b.closed, &b.before)
     };
-    (&old.cluster, &old.cluster_uid, &old.device, &old.vrfs)
-        == (&new.cluster, &new.cluster_uid, &new.device, &new.vrfs)
+    (&old.cluster, &old.cluster_uid, &old.device, &old.vrfs, &old.lookup)
+        == (&new.cluster, &new.cluster_uid, &new.device, &new.vrfs, &new.lookup)
         && old.ports.len() == new.ports.len()
         && old.ports.iter().zip(&new.ports).all(same_port)
 }
@@ -777,5 +781,6 @@ fn with_changed_blocks(
         vrfs: switch.vrfs,
         vlans,
         ports,
+        lookup: switch.lookup,
     })
 }

@@ -236,6 +236,8 @@ pub enum Applied {
         /// is among `vlans` too.
         #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
         routed: VlanSet,
+        /// The answer to [`FabricDesired::lookup`](crate::FabricDesired::lookup); absent: nothing was asked.
+        lookup: Option<Lookup>,
     },
     /// A NetworkAttachmentDefinition.
     Nad {
@@ -253,6 +255,38 @@ pub enum Applied {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<ProbeResults>,
     },
+}
+
+/// On which ports a switch has learnt the MAC addresses of probes. Without stations and with a note of the kind
+/// [`NO_MAC_TABLE`], it could not be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Lookup {
+    /// The value of [`FabricDesired::lookup`](crate::FabricDesired::lookup) that it answers.
+    #[schemars(length(min = 1, max = 64))]
+    pub revision: String,
+    /// What was learnt, ascending.
+    #[schemars(length(max = Self::MAX_STATIONS))]
+    pub stations: Vec<Station>,
+}
+
+impl Lookup {
+    /// Maximum length of [`Self::stations`]. The first ones stay.
+    pub const MAX_STATIONS: usize = 4096;
+}
+
+/// A MAC address that a switch has learnt.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Station {
+    /// The address, which begins with [`probe_mac_prefix`](crate::probe_mac_prefix): six bytes in hexadecimal with colons,
+    /// lower case.
+    #[schemars(regex(pattern = r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$"))]
+    pub mac: String,
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// The listed port. What a LAG has learnt is a station of each listed member.
+    pub port: String,
 }
 
 /// All VLANs that a port carries.
@@ -391,6 +425,9 @@ impl Rejection {
 
 /// The kind of notes about foreign VLANs that are removed from port lists while they are ours.
 pub const VLAN_TAKEN_OFF: &str = "VlanTakenOff";
+
+/// The kind of the note that a switch can't be asked for the ports of probes.
+pub const NO_MAC_TABLE: &str = "NoMacTable";
 
 /// A message for the administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

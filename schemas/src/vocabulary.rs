@@ -140,6 +140,22 @@ pub enum NetworkType {
     Tenant,
 }
 
+/// What came of a probe. What failed comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeOutcome {
+    /// The next node did not answer.
+    Lost,
+    /// The gateway did not answer.
+    Silent,
+    /// The next node could not be asked.
+    Unasked,
+    /// The next node answered.
+    Passed,
+    /// The gateway answered.
+    Answered,
+}
+
 /// How a change of a device ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -24,6 +24,7 @@ fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
         vrfs: Vec::new(),
+        lookup: None,
         vlans: set(vlans).iter().map(|vid| vlan(vid.get(), "a")).collect(),
         ports: ports.iter().map(|(name, vlans)| FabricPort::new(*name, set(vlans))).collect(),
     }
@@ -46,6 +47,7 @@ prop_compose! {
         vlans in prop::collection::btree_map(any_vid(), "[a-b]", 0..20),
         ports in prop::collection::btree_map("[a-d]", (prop::collection::btree_set(any_vid(), 0..12), any::<bool>()), 0..4),
         address in "[a-b]",
+        lookup in prop::option::of("[a-b]"),
     ) -> FabricDesired {
         let vlans: FabricVlans = vlans.into_iter().map(|(vid, owner)| vlan(vid, &owner)).collect();
         let port = |(name, (on, closed)): (String, (BTreeSet<u16>, bool))| {
@@ -53,7 +55,7 @@ prop_compose! {
             FabricPort { closed, ..FabricPort::new(name, on.intersection(&vlans.vids())) }
         };
         let ports = ports.into_iter().map(port).collect();
-        FabricDesired { vlans, ports, device: Device::new(address), ..desired("", &[]) }
+        FabricDesired { vlans, ports, device: Device::new(address), lookup, ..desired("", &[]) }
     }
 }
 

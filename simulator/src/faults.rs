@@ -149,6 +149,17 @@ pub enum Fault {
         /// The port that neither receives nor sends them; all if absent.
         port: Option<String>,
     },
+    /// Not a fault: the switch has learnt a MAC address.
+    Learn {
+        /// The address. The switch shows it as it is written here.
+        mac: String,
+        /// The VLAN.
+        vlan: u16,
+        /// The port or link aggregation.
+        port: String,
+        /// So many addresses, of which this one, of six bytes with colons, is the first; one if absent.
+        number: Option<u32>,
+    },
     /// All sessions are lost and no connection is accepted.
     Unreachable {},
     /// Not a fault: clears all faults.
@@ -312,6 +323,7 @@ impl Fault {
             | Fault::LongAnswer(_)
             | Fault::ChangeNames { .. }
             | Fault::DropFrames { .. }
+            | Fault::Learn { .. }
             | Fault::Clear {} => None,
         }
     }

@@ -23,6 +23,7 @@ mod dialect;
 mod fabric;
 mod faults;
 mod files;
+mod mac_table;
 mod model;
 mod netconf;
 mod notifications;

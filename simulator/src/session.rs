@@ -169,6 +169,7 @@ async fn handle_message(
     };
     let name = document.root.children.first().map_or("", |operation| &operation.name);
     let delay = switch.take_delay(name);
+    switch.look_at_data_plane(name).await;
     // Parsing succeeded, so the text is UTF-8.
     let text = std::str::from_utf8(message).unwrap_or_default();
     let (document, outcome) = if delay.is_zero() {
@@ -266,9 +267,13 @@ mod tests {
 
     fn switch(ports: usize) -> Arc<Switch> {
         let spec = SwitchSpec::new("s", (1..=ports).map(|n| format!("Ethernet{n}")).collect());
+        switch_of(&spec, &OPENCONFIG)
+    }
+
+    fn switch_of(spec: &SwitchSpec, dialect: &'static crate::dialect::Dialect) -> Arc<Switch> {
         Switch::new(Setup {
-            spec: &spec,
-            dialect: &OPENCONFIG,
+            spec,
+            dialect,
             directory: None,
             fabric_version: watch::Sender::new(1),
             shutdown: CancellationToken::new(),
@@ -323,6 +328,59 @@ mod tests {
         async fn rpc(&mut self, operation: &str) -> String {
             self.send(&format!("<rpc xmlns=\"{NETCONF}\" message-id=\"1\">{operation}</rpc>")).await;
             self.receive().await.expect("a reply")
+        }
+    }
+
+    /// Each dialect shows what it has learnt, where its configuration has the VLAN.
+    #[tokio::test]
+    async fn learnt_addresses_are_shown() {
+        let fdb = "<get><filter type='subtree'><network-instances xmlns='http://openconfig.net/yang/network-instance'>\
+                   <network-instance><fdb/></network-instance></network-instances></filter></get>";
+        let bridge_table = "<get><filter type='subtree'>\
+                            <network-instance xmlns='urn:nokia.com:srlinux:net-inst:network-instance'><bridge-table/>\
+                            </network-instance></filter></get>";
+        let operation = "<get-ethernet-switching-table-information/>";
+        for (dialect, request, port) in [
+            ("openconfig", fdb, "<interface>lag9</interface>"),
+            ("srlinux", bridge_table, "<destination>lag9.100</destination>"),
+            ("junos", operation, "<l2ng-l2-mac-logical-interface>lag9.0</l2ng-l2-mac-logical-interface>"),
+        ] {
+            let dialect = crate::dialect::Dialect::named(dialect).expect("a dialect");
+            let ports: Vec<String> = (1..=2).map(dialect.port_name).collect();
+            let lag = match dialect.name {
+                "openconfig" => "Port-Channel1",
+                "junos" => "ae0",
+                _ => "lag1",
+            };
+            let mut spec = SwitchSpec::new("s", ports.clone());
+            spec.lags = [(lag.to_owned(), vec![ports[1].clone()])].into();
+            let switch = switch_of(&spec, dialect);
+            for port in [&*ports[0], lag] {
+                let edit = crate::dialect::HandEdit {
+                    port: Some(port.to_owned()),
+                    mode: Some(crate::dialect::PortMode::Trunk),
+                    vlans: [100].into_iter().collect(),
+                    define_vlans: [(100, "v100".to_owned())].into(),
+                    ..Default::default()
+                };
+                switch.change_by_hand(&edit).expect("the port exists");
+            }
+            for (mac, port) in [("02:5e:00:00:00:01", &ports[0]), ("02:5e:00:00:00:02", &ports[1])] {
+                let (mac, port) = (mac.to_owned(), port.clone());
+                switch.inject(crate::faults::Fault::Learn { mac, vlan: 100, port, number: None });
+            }
+            let mut client = Client::connect(&switch, BASE_1_1).await;
+            let reply = client.rpc(request).await;
+            for (mac, at) in [("02:5e:00:00:00:01", &*ports[0]), ("02:5e:00:00:00:02", lag)] {
+                let entry = reply.split(mac).last().unwrap_or_default();
+                assert!(entry.contains(&port.replace("lag9", at)), "{mac} at {at}: {reply}");
+            }
+            switch.inject(crate::faults::Fault::Clear {});
+            let reply = client.rpc(request).await;
+            assert!(!reply.contains("02:5e:") && !reply.contains("rpc-error"), "{reply}");
+            // Another dialect has no such operation.
+            let refused = client.rpc(operation).await.contains("operation-not-supported");
+            assert_eq!(refused, dialect.name != "junos", "{}", dialect.name);
         }
     }
 

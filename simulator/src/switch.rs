@@ -6,7 +6,7 @@ mod outcome;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use russh::keys::PrivateKey;
@@ -14,9 +14,11 @@ use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::dataplane::MacTableReader;
 use crate::datastores::{Datastore, Datastores, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
 use crate::faults::{ConnectionFault, Fault, Faults, OddErrors, When};
+use crate::mac_table::{self, Learnt};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::tree::{self, Container};
 use crate::netconf::error::{RpcError, Tag};
@@ -58,6 +60,8 @@ pub struct Switch {
     version: watch::Sender<u64>,
     /// Version of the whole fabric.
     fabric_version: watch::Sender<u64>,
+    /// Reads the MAC table of the data plane, if there is one.
+    learns_from: OnceLock<MacTableReader>,
     /// Cancelled when the fabric stops.
     shutdown: CancellationToken,
     /// This switch, for the tasks that it spawns.
@@ -82,6 +86,8 @@ struct State {
     former_running: Option<(Instant, Container)>,
     /// The injected faults.
     faults: Faults,
+    /// What the data plane had learnt at the last look.
+    learnt: Vec<Learnt>,
     /// The counters.
     stats: Stats,
 }
@@ -204,6 +210,7 @@ impl Switch {
             last_valid: None,
             former_running: None,
             faults: Faults::default(),
+            learnt: Vec::new(),
             stats: Stats::default(),
         };
         Ok(Arc::new_cyclic(|this| Self {
@@ -219,6 +226,7 @@ impl Switch {
             state: Mutex::new(state),
             version: watch::Sender::new(1),
             fabric_version,
+            learns_from: OnceLock::new(),
             shutdown,
             this: this.clone(),
         }))
@@ -231,7 +239,8 @@ impl Switch {
 
     /// The context for parsing requests.
     pub fn context(&self) -> Context<'_> {
-        Context { capabilities: &self.capabilities, roots: self.dialect.roots }
+        let mac_table = self.dialect.mac_table.operation();
+        Context { capabilities: &self.capabilities, roots: self.dialect.roots, mac_table }
     }
 
     /// The effective switching state.
@@ -377,6 +386,23 @@ impl Switch {
         }
     }
 
+    /// Makes the MAC table that of a bridge of the data plane.
+    pub(crate) fn learn_from(&self, reader: MacTableReader) {
+        // A switch has one data plane.
+        let _ = self.learns_from.set(reader);
+    }
+
+    /// Looks what the data plane has learnt, before an operation that shows it.
+    pub async fn look_at_data_plane(&self, operation: &str) {
+        let shows = operation == "get" || self.dialect.mac_table.operation() == Some(operation);
+        let Some(reader) = self.learns_from.get().filter(|_| shows) else { return };
+        let learnt = reader.read().await.unwrap_or_else(|error| {
+            tracing::warn!(switch = self.name, %error, "the MAC table can't be read, and is shown empty");
+            Vec::new()
+        });
+        self.state().learnt = learnt;
+    }
+
     /// The capabilities that `<hello>` announces: the real ones unless [`Fault::Announce`] is active.
     pub fn announced_capabilities(&self) -> Capabilities {
         self.state().faults.announced_capabilities().unwrap_or(&self.capabilities).clone()
@@ -437,6 +463,16 @@ impl Switch {
             return Err(HandEditError::Refused(vec![error]));
         }
         self.edit_xml_by_hand(&(self.dialect.hand_edit_xml)(edit, &running, &self.hardware))
+    }
+
+    /// What the switch has learnt.
+    fn learnt(&self, state: &State) -> Vec<Learnt> {
+        let mut learnt = state.learnt.clone();
+        learnt.extend(mac_table::put_there(state.faults.list()));
+        if learnt.is_empty() {
+            return learnt;
+        }
+        mac_table::by_aggregation(learnt, &(self.dialect.view)(state.datastores.running(), &self.hardware))
     }
 
     /// Publishes a possible change of running: sends notifications, increments the versions and requests persistence.

@@ -111,6 +111,7 @@ mod tests {
             cluster_uid: None,
             device: Device::new(""),
             vrfs: Vec::new(),
+            lookup: None,
             vlans: FabricVlans::from_iter([
                 FabricVlan::new(vid(10), vec!["L2Service/a".into(), "L2Service/b".into()]),
                 FabricVlan::new(vid(11), vec!["L2Service/c".into()]),

@@ -36,6 +36,7 @@ fn desired(vlans: FabricVlans) -> FabricDesired {
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
         vrfs: Vec::new(),
+        lookup: None,
         vlans,
         ports: (1..=PORTS).map(port).collect(),
     }

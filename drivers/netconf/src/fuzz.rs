@@ -1,11 +1,14 @@
 //! Properties of any bytes that a device may send, for the fuzz targets and their corpus.
 
+use eno_schemas::{Device, FabricDesired, FabricVlans};
+
 use crate::dialect::DIALECTS;
 use crate::framing::{Decoder, Framing};
 use crate::hello::Hello;
 use crate::notification::is_foreign_change;
 use crate::plan::Inventory;
 use crate::reply::{classify, errors};
+use crate::stations::Wanted;
 use crate::text::Incoming;
 
 /// A stream of bytes decodes to the same messages and the same end, however it is split. The first byte selects the
@@ -63,7 +66,17 @@ pub fn xml(data: &[u8]) {
     }
     let text = &incoming.finish();
     let _ = (classify(text), errors(text), Hello::parse(text), is_foreign_change(text, Some(1)));
+    let desired = FabricDesired {
+        cluster: "c".into(),
+        cluster_uid: None,
+        device: Device::new(""),
+        vrfs: Vec::new(),
+        vlans: FabricVlans::new(),
+        ports: Vec::new(),
+        lookup: None,
+    };
     for dialect in DIALECTS {
+        let _ = dialect.mac_table().map(|table| table.parse_mac_table(text, &Wanted::of(&desired)));
         let inventory = dialect.parse_inventory(text).unwrap_or_default();
         for inventory in [&Inventory::new(), &inventory] {
             let _ = dialect.parse(text, inventory);

@@ -5,7 +5,7 @@
 //! 1. `text`, `xml`: large messages, and how they are read.
 //! 2. `reply`: the errors in replies.
 //! 3. `memory`: how much of a device is kept.
-//! 4. `plan`: the changes of a device, and the owner of each VLAN.
+//! 4. `plan`, `stations`: the changes of a device, and the owner of each VLAN; what it has learnt of probes.
 //! 5. `hello`, `operation`, `notification`, `framing`: the messages, and the transaction profile of a device.
 //! 6. `dialect`: how a family of devices writes VLANs and ports.
 //! 7. `session`, `credentials`, `ssh`: NETCONF over SSH, and the logins for devices (IO).
@@ -30,6 +30,7 @@ pub mod plan;
 mod reply;
 pub mod session;
 pub mod ssh;
+pub mod stations;
 pub mod text;
 pub mod transaction;
 mod xml;

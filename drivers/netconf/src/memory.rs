@@ -60,13 +60,20 @@ impl Counter {
         }
     }
 
+    /// The bytes that were counted.
+    #[cfg(test)]
+    pub(crate) fn counted(&self) -> usize {
+        self.0.bytes()
+    }
+
     /// Whether all that was counted may be kept.
     pub(crate) fn check(&self) -> Result<(), TooLarge> {
         self.0.check()
     }
 }
 
-/// The memory of an [`ObservedConfig`](crate::plan::ObservedConfig), until that is dropped.
+/// The memory of an [`ObservedConfig`](crate::plan::ObservedConfig) or of [`Found`](crate::stations::Found), until that is
+/// dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Kept(#[expect(dead_code, reason = "dropping it gives the memory back")] Option<Arc<Counter>>);
 

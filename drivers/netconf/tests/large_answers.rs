@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use eno_conformance::{Engine, NatsServer, ShippedMemory};
-use eno_schemas::{Desired, FabricDesired, Outcome, Report};
+use eno_schemas::{Applied, Desired, FabricDesired, Outcome, Report};
 use eno_simulator::{Fault, LongAnswer, Topology};
 
 use crate::common::{Bench, failed, on_switch};
@@ -156,6 +156,32 @@ async fn answers_beside_a_healthy_device(answers: Vec<LongAnswer>) {
 #[ignore = "needs root: cgroups"]
 async fn device_with_450_000_interfaces_does_not_affect_others() {
     answers_beside_a_healthy_device(vec![interfaces(450_000)]).await;
+}
+
+/// The driver reads a MAC table of any length within its memory, and keeps of it what is asked for.
+#[tokio::test]
+#[ignore = "needs root: cgroups"]
+async fn mac_table_of_200_000_addresses_fits() {
+    let bench = two_leaves("openconfig").await;
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let program = env!("CARGO_BIN_EXE_eno-driver-netconf");
+    let mut driver = ShippedMemory::driver("netconf", program, &server, Some(bench.credentials.path()));
+    let desired = |lookup: Option<&str>| FabricDesired {
+        lookup: lookup.map(str::to_owned),
+        ..bench.desired("leaf1", "100", &["Ethernet1"])
+    };
+    engine.apply(&command("leaf1", 1, desired(None))).await;
+    let (port, number) = ("Ethernet1".to_owned(), Some(200_000));
+    let foreign = Fault::Learn { mac: "00:11:22:00:00:00".into(), vlan: 100, port, number };
+    bench.switch("leaf1").inject(foreign);
+    engine.command(&command("leaf1", 2, desired(Some("r1")))).await;
+    let answered = |report: &Report| matches!(&report.applied, Some(Applied::Fabric { lookup: Some(lookup), .. }) if lookup.stations.is_empty());
+    let report = engine.report("netconf", "leaf1", answered).await;
+    assert_eq!((report.outcome, report.notes.len()), (Outcome::Applied, 0));
+    driver.assert_alive();
+    driver.print_peak("200,000 addresses");
+    driver.assert_given_back();
 }
 
 mod lanes {

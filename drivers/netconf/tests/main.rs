@@ -8,6 +8,7 @@ mod corpus;
 mod dialects;
 mod foreign_text;
 mod large_answers;
+mod lookup;
 mod properties;
 mod session;
 mod transaction;

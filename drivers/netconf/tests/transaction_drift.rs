@@ -493,6 +493,7 @@ fn last_applied(last: Option<&Report>) -> &Applied {
         before: BTreeMap::new(),
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
+        lookup: None,
     };
     last.and_then(|last| last.applied.as_ref()).unwrap_or(&NOTHING)
 }

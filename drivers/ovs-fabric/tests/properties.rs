@@ -204,6 +204,7 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
             cluster: CLUSTER.into(),
             cluster_uid: None,
             vrfs: Vec::new(),
+            lookup: None,
             device: Device { drift, adopt, ..Device::new("unix:/db.sock") },
             vlans: all.iter().map(|vid| FabricVlan::new(vid, vec!["L2Service/s".into()])).collect(),
             ports,

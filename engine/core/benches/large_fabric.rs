@@ -236,6 +236,7 @@ fn carried_out(fabric: &FabricDesired) -> Applied {
         before: BTreeMap::new(),
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
+        lookup: None,
     }
 }
 

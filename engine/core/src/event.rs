@@ -54,6 +54,8 @@ pub enum Event {
     HoldCapableDrivers(BTreeSet<Name>),
     /// The live drivers that say that they can make no VRFs.
     DriversWithoutVrfs(BTreeSet<Name>),
+    /// The drivers that answer lookups: on which ports switches have learnt the MAC addresses of probes.
+    DriversWithLookups(BTreeSet<Name>),
     /// The drivers whose clocks differ from that of the engine, and how.
     SkewedDrivers(BTreeMap<Name, Name>),
     /// The delay of [`Effect::Retry`] is over; with its attempt.
@@ -182,6 +184,8 @@ pub struct Object {
     pub finalized: bool,
     /// It carries the annotation `eno.k8s.io/forget: "true"`.
     pub forget: bool,
+    /// The nonce of the annotation `eno.k8s.io/verify`, which asks for new probes of its VLANs.
+    pub verify: Option<Name>,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
     /// The labels of an L2Service, which the `Services` of VRFs select; of other kinds none.

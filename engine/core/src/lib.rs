@@ -49,4 +49,6 @@ pub use selector::{Labels, Operator, Requirement, Selector};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};
-pub use status::{Confirmed, LastTransaction, PlacementStatus, PortMemory, Status};
+pub use status::{
+    Confirmed, LastTransaction, PlacementStatus, PortMemory, Status, Verification, VerificationResult,
+};

@@ -26,6 +26,8 @@ pub struct Work {
     pub view: BTreeSet<Name>,
     /// Nodes whose labels and extended resources may have changed.
     pub label: BTreeSet<Name>,
+    /// Nodes whose switches may have to be asked anew for the ports of probes.
+    pub lookup: BTreeSet<Name>,
     /// Objects whose status is to be evaluated.
     pub evaluate: BTreeSet<Key>,
     /// Targets whose desired state changed.

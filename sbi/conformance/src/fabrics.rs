@@ -18,6 +18,7 @@ pub fn desired(cluster: &str, device: Device, vlans: &str, ports: &[(&str, &str)
         cluster_uid: None,
         device,
         vrfs: Vec::new(),
+        lookup: None,
         vlans: vlans.iter().map(vlan).collect(),
         ports: ports.into_iter().map(|(name, vlans)| FabricPort::new(name, vlans)).collect(),
     }

@@ -116,6 +116,7 @@ fn applied(there: BTreeSet<u16>) -> Applied {
         before: BTreeMap::new(),
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
+        lookup: None,
     }
 }
 

@@ -129,6 +129,7 @@ mod tests {
             before,
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
+            lookup: None,
         };
         convergence.end(applied, Vec::new(), [], drift_stays, |more| format!("{more} more"))
     }

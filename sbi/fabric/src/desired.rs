@@ -33,7 +33,7 @@ pub fn desired_vlans(desired: &FabricDesired) -> VlanSet {
     desired.vlans.vids()
 }
 
-/// A desired state without its port memory and its audit interval, which cause no change of the device. Comparing two
+/// A desired state without its port memory, its audit interval and its lookup, which cause no change of the device. Comparing two
 /// costs nothing for the VLANs that they share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content(FabricDesired);
@@ -41,7 +41,7 @@ pub struct Content(FabricDesired);
 impl Content {
     /// The content of a desired state.
     pub fn of(mut desired: FabricDesired) -> Self {
-        desired.device.audit_interval = None;
+        (desired.device.audit_interval, desired.lookup) = (None, None);
         desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
         Self(desired)
     }
@@ -72,6 +72,7 @@ mod tests {
         };
         assert!(!differs(|other| other.device.audit_interval = NonZeroU32::new(60)));
         assert!(!differs(|other| other.ports[0].closed = true));
+        assert!(!differs(|other| other.lookup = Some("1".into())));
         assert!(!differs(|other| other.ports[0].before = Some(PortBefore::default())));
         // The same VLANs in blocks of their own.
         assert!(!differs(|other| other.vlans = other.vlans.iter().cloned().collect()));

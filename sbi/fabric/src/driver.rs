@@ -10,6 +10,8 @@ use futures::channel::mpsc;
 use futures::{Stream, stream};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+use crate::report::answer_lookup;
+
 /// What a driver of fabrics does on its devices.
 pub trait FabricDevices: Sized + Send + Sync + 'static {
     /// The name of the driver.
@@ -139,7 +141,9 @@ impl<D: FabricDevices> Driver for FabricDriver<D> {
         };
         let state = self.targets.get(&work.command.target);
         let mut state = state.lock().await;
-        self.devices.reconcile(&mut state, &work, desired).await
+        let mut reconciled = self.devices.reconcile(&mut state, &work, desired).await;
+        answer_lookup(desired, &mut reconciled, || format!("the driver {} reads no MAC tables", D::NAME));
+        reconciled
     }
 
     async fn preview(&self, command: Arc<Command>) -> Option<Preview> {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use eno_sbi::Reconciled;
 use eno_schemas::{
-    Applied, Carried, ChangeReport, FabricDesired, FabricPort, Item, Note, Rejection, VlanId, VlanSet,
+    Applied, Carried, ChangeReport, FabricDesired, FabricPort, Item, Lookup, NO_MAC_TABLE, Note, Rejection,
+    VlanId, VlanSet,
 };
 
 use crate::desired::{desired_vlans, vlans_of};
@@ -66,6 +68,16 @@ pub fn change_report(took: Duration, added: usize, removed: usize) -> ChangeRepo
     }
 }
 
+/// Answers the lookup of a desired state without stations, where the device was not asked. `why`: the message.
+pub fn answer_lookup(desired: &FabricDesired, reconciled: &mut Reconciled, why: impl FnOnce() -> String) {
+    if let (Some(revision), Some(Applied::Fabric { lookup: lookup @ None, .. })) =
+        (&desired.lookup, &mut reconciled.applied)
+    {
+        *lookup = Some(Lookup { revision: revision.clone(), stations: Vec::new() });
+        reconciled.notes.push(Note::new(NO_MAC_TABLE, Item::TARGET, why()));
+    }
+}
+
 /// The observed state of a device without memory of its ports.
 #[derive(Debug)]
 pub struct Observation {
@@ -109,6 +121,41 @@ impl Observation {
             before: BTreeMap::new(),
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
+            lookup: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_conformance::fabrics;
+    use eno_schemas::{Device, Station};
+
+    use super::*;
+
+    #[test]
+    fn lookup_without_an_answer_gets_an_empty_one() {
+        let mut desired = fabrics::desired("c1", Device::new("leaf1"), "1", &[]);
+        let answered = |desired: &FabricDesired, mut reconciled: Reconciled| {
+            answer_lookup(desired, &mut reconciled, || "why".into());
+            let Some(Applied::Fabric { lookup, .. }) = reconciled.applied else { return (None, 0) };
+            (lookup, reconciled.notes.len())
+        };
+        let applied = |lookup| {
+            let mut applied = desired.carried_out();
+            if let Applied::Fabric { lookup: none, .. } = &mut applied {
+                *none = lookup;
+            }
+            Reconciled::applied(applied)
+        };
+        let station = Station { mac: String::new(), vlan: fabrics::vid(1), port: String::new() };
+        let known = Lookup { revision: "r1".into(), stations: vec![station] };
+        let (unanswered, answer) = (applied(None), applied(Some(known.clone())));
+        assert_eq!(answered(&desired, unanswered.clone()), (None, 0));
+        desired.lookup = Some("r1".into());
+        let empty = Lookup { stations: Vec::new(), ..known.clone() };
+        assert_eq!(answered(&desired, unanswered), (Some(empty), 1));
+        assert_eq!(answered(&desired, answer), (Some(known), 0));
+        assert_eq!(answered(&desired, Reconciled::progress("busy")), (None, 0));
     }
 }

@@ -5,6 +5,7 @@
 //! namespace with an interface on the bridge of its device. The data plane runs in a network namespace of its own that
 //! ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are visible outside.
 
+mod mac_table;
 mod namespace;
 mod ovs;
 mod plan;
@@ -34,6 +35,7 @@ use crate::dataplane::reconciler::{Observed, Reconciler};
 use crate::switch::Switch;
 use crate::topology::Topology;
 
+pub(crate) use mac_table::MacTableReader;
 pub use status::{BridgeStatus, DataPlaneStatus, DataPort, HostStatus, VrfStatus, Wire};
 
 /// Options of a data plane. It needs root: CAP_SYS_ADMIN and CAP_NET_ADMIN.
@@ -216,6 +218,11 @@ impl DataPlane {
         }
         let plan = Arc::new(Plan::new(topology, &options.wires)?);
         let reconciler = Reconciler::start(Arc::clone(&plan), &options.directory, switches.clone()).await?;
+        for bridge in &plan.bridges {
+            if let Some(switch) = switches.get(&bridge.switch) {
+                switch.learn_from(MacTableReader::new(options.directory.clone(), bridge));
+            }
+        }
         let (observed, netns) = (reconciler.observed(), reconciler.netns());
         tasks.spawn(reconciler.run(changes, shutdown));
         Ok(Self { plan, switches: switches.clone(), observed, netns })

@@ -19,7 +19,7 @@ const VSWITCHD: &str = "ovs-vswitchd";
 
 /// File names of the database socket and the control socket.
 const DB_SOCKET: &str = "db.sock";
-const CONTROL_SOCKET: &str = "vswitchd.ctl";
+pub(super) const CONTROL_SOCKET: &str = "vswitchd.ctl";
 
 /// Timeout in seconds for the database to listen and for ovs-vswitchd to apply a change.
 const TIMEOUT_SECONDS: u64 = 20;
@@ -246,10 +246,12 @@ impl Ovs {
     }
 
     async fn call(&self, method: &str) -> Result<String, DataPlaneError> {
-        unixctl::call(&self.directory, CONTROL_SOCKET, method).await.map_err(|error| DataPlaneError::Daemon {
-            program: VSWITCHD,
-            problem: format!("does not answer {method}: {error}"),
-            log: self.log(VSWITCHD),
+        unixctl::call(&self.directory, CONTROL_SOCKET, method, &[]).await.map_err(|error| {
+            DataPlaneError::Daemon {
+                program: VSWITCHD,
+                problem: format!("does not answer {method}: {error}"),
+                log: self.log(VSWITCHD),
+            }
         })
     }
 

@@ -19,9 +19,14 @@ struct Response {
     error: Option<String>,
 }
 
-/// Calls a method without parameters and returns its result. `socket` is a file in `directory`.
-pub(super) async fn call(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
-    tokio::time::timeout(RESPONSE_TIMEOUT, exchange(directory, socket, method)).await?
+/// Calls a method and returns its result. `socket` is a file in `directory`.
+pub(super) async fn call(
+    directory: &Path,
+    socket: &str,
+    method: &str,
+    parameters: &[String],
+) -> io::Result<String> {
+    tokio::time::timeout(RESPONSE_TIMEOUT, exchange(directory, socket, method, parameters)).await?
 }
 
 /// Connects to a socket in a directory.
@@ -31,9 +36,9 @@ pub(super) async fn connect(directory: &Path, socket: &str) -> io::Result<UnixSt
     UnixStream::connect(format!("/proc/self/fd/{}/{socket}", directory.as_raw_fd())).await
 }
 
-async fn exchange(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
+async fn exchange(directory: &Path, socket: &str, method: &str, parameters: &[String]) -> io::Result<String> {
     let mut stream = connect(directory, socket).await?;
-    let request = serde_json::json!({ "id": 0, "method": method, "params": [] });
+    let request = serde_json::json!({ "id": 0, "method": method, "params": parameters });
     stream.write_all(request.to_string().as_bytes()).await?;
     let mut text = Vec::new();
     loop {

@@ -17,6 +17,7 @@ use crate::dialect::accessors::{
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
+use crate::mac_table::MacTable;
 use crate::model::schema::{Definition, Identity, Module, position};
 use crate::model::tree::{Container, Node};
 use crate::model::value::{Type, Value};
@@ -34,6 +35,7 @@ pub static IEEE8021Q: Dialect = Dialect {
     check: checks::check,
     operational,
     view,
+    mac_table: MacTable::Hidden,
     hand_edit_xml: console::hand_edit_xml,
 };
 

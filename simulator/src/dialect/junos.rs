@@ -8,6 +8,7 @@
 
 mod checks;
 mod console;
+mod mac_table;
 mod vrf;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::dialect::accessors::{
 };
 use crate::dialect::view::{PortMode, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
+use crate::mac_table::MacTable;
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
 use crate::model::value::{StringRule, Type, Value, vid_ranges};
@@ -35,6 +37,7 @@ pub static JUNOS: Dialect = Dialect {
     check: checks::check,
     operational: |running, _| running.clone(),
     view,
+    mac_table: MacTable::Operation(mac_table::OPERATION, mac_table::write),
     hand_edit_xml: console::hand_edit_xml,
 };
 

@@ -17,6 +17,7 @@ mod violations;
 
 use std::collections::BTreeMap;
 
+use crate::mac_table::MacTable;
 use crate::model::schema::{Definitions, Module};
 use crate::model::tree::Container;
 use crate::netconf::error::{PathStyle, RpcError};
@@ -71,6 +72,8 @@ pub struct Dialect {
     pub operational: fn(&Container, &Hardware) -> Container,
     /// Returns the effective switching state of a running configuration.
     pub view: fn(&Container, &Hardware) -> View,
+    /// How it shows its MAC table.
+    pub mac_table: MacTable,
     /// Translates a hand edit into XML, given the running configuration.
     pub hand_edit_xml: fn(&HandEdit, &Container, &Hardware) -> String,
 }

@@ -14,6 +14,7 @@ use crate::dialect::accessors::{
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::violations::{invalid, refused};
 use crate::dialect::{Dialect, Hardware};
+use crate::mac_table::MacTable;
 use crate::model::path::Path;
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
@@ -35,6 +36,7 @@ pub static NXOS: Dialect = Dialect {
     check,
     operational,
     view,
+    mac_table: MacTable::Hidden,
     hand_edit_xml,
 };
 

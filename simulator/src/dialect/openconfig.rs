@@ -4,6 +4,7 @@
 //! `unknown-element`.
 
 mod checks;
+mod mac_table;
 mod vrf;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::dialect::accessors::{
 };
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
+use crate::mac_table::MacTable;
 use crate::model::schema::{Definition, Identity, Module, position};
 use crate::model::tree::{Container, Node};
 use crate::model::value::{Type, Value};
@@ -46,6 +48,7 @@ pub static OPENCONFIG: Dialect = Dialect {
     check: checks::check,
     operational,
     view,
+    mac_table: MacTable::State(mac_table::add),
     hand_edit_xml,
 };
 
@@ -172,6 +175,7 @@ const INSTANCE: &[Definition] = &[
     Definition::container("interfaces", &NETWORK_INSTANCE, vrf::MEMBERS),
     Definition::container("tables", &NETWORK_INSTANCE, vrf::TABLES),
     Definition::container("vlans", &NETWORK_INSTANCE, VLANS),
+    Definition::container("fdb", &NETWORK_INSTANCE, mac_table::FDB).state_data(),
     Definition::container("protocols", &NETWORK_INSTANCE, vrf::PROTOCOLS),
 ];
 

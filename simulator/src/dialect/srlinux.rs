@@ -8,6 +8,7 @@
 
 mod checks;
 mod console;
+mod mac_table;
 mod vrf;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::dialect::accessors::{
 };
 use crate::dialect::view::{PortMode, View, VlanView};
 use crate::dialect::{Dialect, Hardware};
+use crate::mac_table::MacTable;
 use crate::model::schema::{Definition, Definitions, Identity, Module, position};
 use crate::model::tree::{Container, Entries};
 use crate::model::value::{StringRule, Type, Value};
@@ -35,6 +37,7 @@ pub static SRLINUX: Dialect = Dialect {
         &vrf::BGP_VPN,
         &vrf::STATIC_ROUTES_MODULE,
         &vrf::NEXT_HOP_GROUPS_MODULE,
+        &mac_table::MAC_TABLE,
     ],
     capability_uris: &[],
     error_path_style: PathStyle::XPath,
@@ -44,6 +47,7 @@ pub static SRLINUX: Dialect = Dialect {
     check: checks::check,
     operational,
     view,
+    mac_table: MacTable::State(mac_table::add),
     hand_edit_xml: console::hand_edit_xml,
 };
 
@@ -157,6 +161,7 @@ const INSTANCE: &[Definition] = &[
     Definition::container("protocols", &NETWORK_INSTANCE_MODULE, vrf::PROTOCOLS),
     Definition::container("static-routes", &vrf::STATIC_ROUTES_MODULE, vrf::STATIC_ROUTES),
     Definition::container("next-hop-groups", &vrf::NEXT_HOP_GROUPS_MODULE, vrf::NEXT_HOP_GROUPS),
+    mac_table::DEFINITION,
 ];
 
 const ATTACHED: &[Definition] = &[

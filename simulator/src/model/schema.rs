@@ -91,6 +91,13 @@ impl Definition {
         self
     }
 
+    /// Makes the node, with all that it contains, state data.
+    #[must_use]
+    pub const fn state_data(mut self) -> Self {
+        self.config = false;
+        self
+    }
+
     /// Whether both nodes are in different cases of one choice, and so can't exist together.
     pub fn excludes(&self, other: &Definition) -> bool {
         match (self.case, other.case) {

@@ -18,7 +18,7 @@ const DEFAULT_CONFIRM_TIMEOUT: Duration = Duration::from_mins(10);
 /// An operation with its parameters.
 #[derive(Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-#[allow(missing_docs, reason = "RFC 6241 section 7 defines them")]
+#[allow(missing_docs, reason = "RFC 6241 section 7 or the vendor defines them")]
 pub enum Rpc {
     Get { filter: Option<Vec<Element>> },
     GetConfig { source: Datastore, filter: Option<Vec<Element>> },
@@ -36,6 +36,7 @@ pub enum Rpc {
     CreateSubscription,
     EstablishSubscription(EstablishSubscription),
     DeleteSubscription { id: u32 },
+    GetEthernetSwitchingTableInformation,
 }
 
 impl Rpc {
@@ -87,6 +88,8 @@ pub struct Context<'a> {
     pub capabilities: &'a Capabilities,
     /// Its schema.
     pub roots: Definitions,
+    /// The operation that shows its MAC table, if it has one of its own.
+    pub mac_table: Option<&'static str>,
 }
 
 type Parsed<T> = Result<T, Vec<RpcError>>;
@@ -174,6 +177,7 @@ pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
             parameters.only(&[])?;
             Ok(Rpc::CloseSession)
         }
+        name if context.mac_table == Some(name) => Ok(Rpc::GetEthernetSwitchingTableInformation),
         _ => Err(unsupported()),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use super::{Reply, RpcOutcome, State, Switch};
 use crate::datastores::{AppliedEdit, CommitRequest, ConfirmDeadline, Datastore, SessionId};
 use crate::faults::{Fault, Stage, SubmittedEdit};
+use crate::mac_table::MacTable;
 use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::filter;
 use crate::model::tree::Container;
@@ -28,7 +29,10 @@ impl Switch {
         }
         let result = match rpc {
             Rpc::Get { filter } => {
-                let whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
+                let mut whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
+                if let MacTable::State(add) = self.dialect.mac_table {
+                    add(&mut whole, &self.learnt(state));
+                }
                 Ok(self.data_reply(state, whole, filter))
             }
             Rpc::GetConfig { source, filter } => Ok(if let Some(answer) = state.faults.long_answer() {
@@ -65,6 +69,13 @@ impl Switch {
             Rpc::CreateSubscription => state.subscribe(session),
             Rpc::EstablishSubscription(request) => Ok(self.establish_subscription(state, session, request)),
             Rpc::DeleteSubscription { id } => state.unsubscribe(session, id),
+            Rpc::GetEthernetSwitchingTableInformation => {
+                let view = (self.dialect.view)(state.datastores.running(), &self.hardware);
+                Ok(Reply::Content(match self.dialect.mac_table {
+                    MacTable::Operation(_, write) => write(&view, &self.learnt(state)),
+                    MacTable::Hidden | MacTable::State(_) => String::new(),
+                }))
+            }
         };
         RpcOutcome::reply(result.unwrap_or_else(Reply::Errors))
     }

@@ -66,6 +66,32 @@ async fn port_drops_frames_that_its_configuration_lets_pass() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn switches_show_what_they_have_learnt() {
+    let python = tokio::task::spawn_blocking(|| python(Path::new(env!("CARGO_MANIFEST_DIR"))))
+        .await
+        .expect("the environment is there");
+    let testbed = Testbed::carrying_vlan_100(1).await;
+    assert!(testbed.node1.pings(NODE2));
+    let filter = "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance><fdb/>\
+                  </network-instance></network-instances>";
+    let (near, far) = (testbed.node1.mac_address(), testbed.node2.mac_address());
+    for (leaf, mac, port) in [
+        ("leaf1", &near, "Ethernet1"),
+        ("leaf1", &far, "Ethernet49"),
+        ("leaf2", &far, "Ethernet1"),
+        ("leaf2", &near, "Ethernet49"),
+    ] {
+        let shown = testbed.get(&python, leaf, filter).await;
+        let entry = shown.split("</entry>").find(|entry| entry.contains(mac.as_str()));
+        let entry = entry.unwrap_or_else(|| panic!("{mac} is not shown: {shown}"));
+        assert!(entry.contains("<vlan>100</vlan>"), "{leaf} {mac}: {entry}");
+        assert!(entry.contains(&format!("<interface>{port}</interface>")), "{leaf} {mac}: {entry}");
+    }
+    testbed.fabric.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn data_plane_follows_netconf_commits_and_rollbacks() {
     let python = tokio::task::spawn_blocking(|| python(Path::new(env!("CARGO_MANIFEST_DIR"))))
         .await

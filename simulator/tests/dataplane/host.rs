@@ -47,6 +47,14 @@ impl Host {
         ping.output().expect("ping runs").status.success()
     }
 
+    /// The MAC address of `eth1`.
+    pub fn mac_address(&self) -> String {
+        let shown = succeed(self.command("ip").args(["-o", "link", "show", "dev", "eth1"]));
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether");
+        words.nth(1).expect("an Ethernet interface").to_owned()
+    }
+
     /// Whether there is such an interface.
     pub fn has(&self, interface: &str) -> bool {
         let mut show = self.command("ip");

@@ -122,19 +122,38 @@ impl Testbed {
 
     /// Commits over NETCONF with ncclient. With `confirmed`, it is a confirmed commit with this timeout in seconds.
     pub async fn commit(&self, python: &Path, switch: &str, config: String, confirmed: Option<u32>) {
+        let more = confirmed.map(|seconds| seconds.to_string());
+        self.netconf(python, "commit.py", switch, config, more).await;
+    }
+
+    /// Reads state over NETCONF with ncclient.
+    pub async fn get(&self, python: &Path, switch: &str, filter: &str) -> String {
+        self.netconf(python, "get.py", switch, filter.to_owned(), None).await
+    }
+
+    /// Runs a script on a switch, with this input, and returns its output.
+    async fn netconf(
+        &self,
+        python: &Path,
+        script: &str,
+        switch: &str,
+        input: String,
+        more: Option<String>,
+    ) -> String {
         let info = self.fabric.info().iter().find(|info| info.name == switch).expect(switch).clone();
         let mut command = Command::new(python);
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dataplane/commit.py"));
+        command.arg(format!("{}/tests/dataplane/{script}", env!("CARGO_MANIFEST_DIR")));
         command.args([info.netconf.port().to_string(), info.password]);
-        command.args(confirmed.map(|seconds| seconds.to_string()));
+        command.args(more);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let run = move || {
             let mut child = command.spawn().expect("python runs");
-            child.stdin.take().expect("a pipe").write_all(config.as_bytes()).expect("it reads");
+            child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
             child.wait_with_output().expect("it was started")
         };
         let output = tokio::task::spawn_blocking(run).await.expect("it was waited for");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 

@@ -21,6 +21,7 @@ use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig, ObservedPort, ObservedRouting,
 };
 use crate::reply::RpcError;
+use crate::stations::{Found, Wanted};
 use crate::text::{Text, excerpt};
 use crate::xml::{Scope, Step, XmlError, escape, walk};
 
@@ -153,6 +154,11 @@ pub trait Dialect: Send + Sync {
         None
     }
 
+    /// How it reads the MAC table; `None`: ENO does not know where such devices have it.
+    fn mac_table(&self) -> Option<&dyn MacTableDialect> {
+        None
+    }
+
     /// The unit of `changes` that an error is about, if the error tells.
     fn locate_error(
         &self,
@@ -170,6 +176,16 @@ pub trait RoutingDialect: Send + Sync {
 
     /// Parses the reply to `<get-config>` with that filter.
     fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError>;
+}
+
+/// How a dialect reads the MAC table. Pure.
+pub trait MacTableDialect: Send + Sync {
+    /// The operation, an XML element, that reads it. No model can select addresses by their first bytes. Filters select the
+    /// leaves, and no VLANs or ports: some devices answer only the first of several keys in a filter.
+    fn mac_table_request(&self) -> Text;
+
+    /// Picks what is wanted of the reply.
+    fn parse_mac_table(&self, reply: &Text, wanted: &Wanted<'_>) -> Result<Found, ParseError>;
 }
 
 impl fmt::Debug for dyn Dialect {

@@ -1,8 +1,9 @@
 //! OpenConfig: openconfig-network-instance, openconfig-interfaces, openconfig-vlan (openconfig/public).
 //!
 //! VLANs: `/network-instances/network-instance[name]/vlans/vlan[vlan-id]/config`, in the instance of type
-//! `DEFAULT_INSTANCE`. VRFs: [`routing`]. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
+//! `DEFAULT_INSTANCE`. VRFs: [`routing`]. MAC table: [`mac_table`]. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
 
+mod mac_table;
 mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,9 @@ use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, ParseError, RoutingDialect, named_interfaces, select_interfaces, set_unfit};
+use crate::dialect::{
+    Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces, select_interfaces, set_unfit,
+};
 use crate::hello::Hello;
 use crate::memory::Counter;
 use crate::plan::{
@@ -114,6 +117,10 @@ impl Dialect for OpenConfig {
     }
 
     fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
+    fn mac_table(&self) -> Option<&dyn MacTableDialect> {
         Some(self)
     }
 

@@ -1,5 +1,6 @@
 //! The driver: one session per device, kept open between commands.
 
+mod lookup;
 mod open_session;
 
 use std::borrow::Cow;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use eno_device_secrets::SecretSource;
 use eno_fabric_driver::desired::Content;
 use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
-use eno_sbi::{HOLD, Intent, Reconciled, VRFS, Work};
+use eno_sbi::{HOLD, Intent, LOOKUPS, Reconciled, VRFS, Work};
 use eno_schemas::{
     Applied, Command, FabricDesired, FabricPort, Generation, Outcome, PortBefore, Preview, Report, VlanSet,
 };
@@ -18,6 +19,7 @@ use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
 use crate::dialect::Dialects;
+use crate::driver::lookup::Answer;
 use crate::driver::open_session::OpenSession;
 use crate::pacing::ReconnectPacer;
 use crate::plan::{ClashDetector, reported_vlans, with_reported_ports};
@@ -91,6 +93,8 @@ pub struct Device {
     clash_detector: Option<Arc<ClashDetector>>,
     /// The port memory of the last report.
     prior_state: ReportedPriorState,
+    /// The answer to the last lookup.
+    answer: Option<Answer>,
 }
 
 /// A verified command.
@@ -184,7 +188,7 @@ impl FabricDevices for Switches {
 
     fn capabilities(&self) -> Vec<String> {
         let dialects = self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name()));
-        [HOLD, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
+        [HOLD, LOOKUPS, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
     }
 
     async fn reconcile(&self, device: &mut Device, work: &Work, desired: &FabricDesired) -> Reconciled {
@@ -275,13 +279,12 @@ impl FabricDevices for Switches {
             device.own_routing = transaction.own_routing.into_inner().unwrap_or_else(PoisonError::into_inner);
             let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match result {
-                Ok(reconciled) => {
+                Ok(mut reconciled) => {
                     if !matches!(reconciled.outcome, Outcome::Progress { .. }) {
                         (open_session.fresh, device.interrupted) = (false, false);
                     }
                     let kept = read.filter(|_| reconciled.outcome == Outcome::Applied);
                     open_session.keep_baseline(kept);
-                    device.open_session = Some(open_session);
                     self.changes.record_read(target, self.audit_interval(&desired.device));
                     if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
                         device.prior_state = prior_state;
@@ -297,6 +300,9 @@ impl FabricDevices for Switches {
                             wanted: Wanted::of(desired),
                             deviations: KnownDeviations::of(items),
                         });
+                    }
+                    if device.answer_lookup(&open_session, desired, &mut reconciled).await {
+                        device.open_session = Some(open_session);
                     }
                     return reconciled;
                 }

@@ -501,7 +501,8 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     }
     let (closed, before) =
         (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
-    Applied::Fabric { vlans, ports, carried, closed, before, vrfs: routing.vrfs, routed: routing.routed }
+    let (vrfs, routed) = (routing.vrfs, routing.routed);
+    Applied::Fabric { vlans, ports, carried, closed, before, vrfs, routed, lookup: None }
 }
 
 #[cfg(test)]

@@ -75,6 +75,7 @@ prop_compose! {
             device: Device { drift, adopt: ids(&adopt), ..Device::new("") },
             cluster_uid: None,
             vrfs: Vec::new(),
+            lookup: None,
             vlans: vlans.iter().map(|vid| FabricVlan::new(vid, vec![])).collect(),
             ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },

@@ -158,6 +158,7 @@ pub fn desired(
         cluster_uid: None,
         device: Device { role, ..Device::new("") },
         vrfs: vrfs.iter().map(|name| values(name, one_target)).collect(),
+        lookup: None,
         vlans: vlans.iter().map(vlan).collect(),
         ports: PORTS.iter().enumerate().map(|(at, name)| FabricPort::new(*name, on(at))).collect(),
     }

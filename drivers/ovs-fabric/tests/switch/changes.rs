@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use eno_conformance::soon;
 use eno_sbi::{Driver as _, Reconciled};
-use eno_schemas::{Applied, Drift, Item, Outcome, PortMode, Rollback, VlanId};
+use eno_schemas::{Applied, Drift, Item, NO_MAC_TABLE, Outcome, PortMode, Rollback, VlanId};
 use futures::StreamExt as _;
 
 use crate::switch::fixture::{Switch, TARGET, applied, on, reconcile};
@@ -46,6 +46,24 @@ async fn report_matches_switch_state() {
     assert_eq!(switch.trunks("p2"), [4095]);
     assert_eq!(switch.get("p1", "external_ids"), "{}");
     assert_eq!(["p3", "p4", "br-fabric"].map(|port| switch.settings(port)), before);
+}
+
+/// OVSDB has no MAC tables.
+#[tokio::test]
+async fn lookup_is_answered_without_stations() {
+    let switch = Switch::start();
+    let driver = switch.driver();
+    let mut desired = switch.desired(&[("p1", "10")]);
+    let unasked = reconcile(&driver, &desired).await;
+    assert!(matches!(unasked.applied, Some(Applied::Fabric { lookup: None, .. })), "{unasked:?}");
+    assert_eq!(notes(&unasked, NO_MAC_TABLE), [""; 0]);
+    desired.lookup = Some("r1".into());
+    let asked = reconcile(&driver, &desired).await;
+    assert_eq!(applied(&asked), on(&[("p1", "10")]));
+    assert_eq!((asked.change.is_none(), notes(&asked, "Drift").len()), (true, 0), "{asked:?}");
+    let Some(Applied::Fabric { lookup: Some(lookup), .. }) = &asked.applied else { panic!("{asked:?}") };
+    assert_eq!((&*lookup.revision, lookup.stations.len()), ("r1", 0));
+    assert_eq!(notes(&asked, NO_MAC_TABLE), ["the driver ovs-fabric reads no MAC tables"]);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@
 
 mod absent;
 mod commands;
+mod lookups;
 mod notices;
 mod objects;
 mod path;
@@ -154,6 +155,7 @@ impl Engine {
             Event::DriversWithoutVrfs(drivers) => {
                 self.fabric.set_drivers_without_vrfs(&self.store, drivers, &mut self.work);
             }
+            Event::DriversWithLookups(drivers) => self.fabric.set_drivers_with_lookups(drivers),
             Event::SkewedDrivers(drivers) => {
                 self.fabric.skews_changed(&self.schedule.skewed_drivers, &drivers, &mut self.work);
                 self.schedule.skewed_drivers = drivers;
@@ -189,6 +191,7 @@ impl Engine {
             self.run_stages();
         }
         self.distribute();
+        self.update_lookups();
         self.pods.emit_views(&self.store, &self.node, &mut self.work);
         self.node.emit(&mut self.work);
         self.distribute();
@@ -277,6 +280,9 @@ impl Engine {
         self.fabric.update_usage(&self.store, &key, &mut self.work);
         let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
         self.pods.change_point(&self.store, &key, &change, &mut self.work);
+        if change.changed {
+            self.fabric.evaluate_stations(&mut self.work);
+        }
         self.work.evaluate.insert(key.clone());
         if key.kind.facts().admits_trunks {
             self.work.trunks = true;
@@ -351,7 +357,12 @@ impl Engine {
         self.status.note_awaited(key, finding.evaluation.awaited.as_ref());
         if let Some(record) = self.store.get_mut(key) {
             record.awaited.clone_from(&finding.evaluation.awaited);
+            let nonce = record.status.verification.as_ref().map(|one| one.nonce.clone());
             write::write(record, key, &finding, &facts, now, &mut self.work);
+            self.node.set_verifying(key, record.is_verifying());
+            if nonce != record.status.verification.as_ref().map(|one| one.nonce.clone()) {
+                self.fabric.touch_lookups();
+            }
         }
         if key.kind == Kind::L2ServiceAttachment {
             self.node.want_probes(key, finding.probes.as_ref(), &mut self.work);

@@ -14,7 +14,10 @@ impl Engine {
         let key = object.key.clone();
         match self.store.update(object) {
             Update::Unchanged => {}
-            Update::Changed { forget } => {
+            Update::Changed { forget, verify } => {
+                if verify {
+                    self.work.evaluate.extend(self.store.referrers(&key).cloned());
+                }
                 if key.kind == Kind::FabricDevice && forget {
                     self.fabric.touch_topology();
                 }
@@ -59,6 +62,9 @@ impl Engine {
         let record = self.store.remove(key);
         let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
         self.pods.change_point(&self.store, key, &change, &mut self.work);
+        if change.changed {
+            self.fabric.evaluate_stations(&mut self.work);
+        }
         self.with_pods(|pods, cx| pods.remove_object(cx, key));
         for reference in references {
             self.store.remove_referrer(&reference, key, &mut self.work);

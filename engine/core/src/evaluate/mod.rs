@@ -1,9 +1,11 @@
 //! The last stage: evaluates the phase of an object, and what hinders it.
 
+mod miswired;
 mod notes;
 mod routed;
 pub mod stalled;
 mod switches;
+mod verification;
 mod verified;
 pub mod write;
 

@@ -100,6 +100,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn note_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(device) = self.fabric.device(&key.name) else { return };
         device.note_conditions(evaluation);
+        self.note_miswired(&key.name, device, evaluation);
         if let Some(skew) = self.schedule.skewed_drivers.get(&device.driver) {
             evaluation.note(ConditionType::ClockSkew, true, ConditionReason::ClocksDiffer, &**skew);
         }

@@ -141,7 +141,7 @@ impl Evaluator<'_> {
         let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
         let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
         let vlans = networks.iter().filter(carried);
-        let vlans = vlans.map(|path| (path.vid, self.probed_vlan(&point, path))).collect();
+        let vlans = vlans.map(|path| (path.vid, self.probed_vlan(key, &point, path))).collect();
         ProbeRequest { point, network, services, vlans, hindrance: None }
     }
 
@@ -178,14 +178,14 @@ impl Evaluator<'_> {
     }
 
     /// A VLAN of a path that is confirmed.
-    fn probed_vlan(&self, point: &Name, path: &NetworkPath) -> ProbedVlan {
+    fn probed_vlan(&self, key: &Key, point: &Name, path: &NetworkPath) -> ProbedVlan {
         let mut revision = Inputs::default();
         revision.add(&self.fabric.hash_of(&path.ports));
         let (mut gateways, mut withheld) = (BTreeSet::new(), BTreeSet::new());
-        for (key, spec) in self.store.vrf_attachments_of(&path.network) {
+        for (own, spec) in self.store.vrf_attachments_of(&path.network) {
             let addresses = spec.addresses().map(IpNet::addr);
-            if self.is_led_in(key, spec, point) {
-                revision.add(&(key.to_string(), &spec.interfaces));
+            if self.is_led_in(own, spec, point) {
+                revision.add(&(own.to_string(), &spec.interfaces));
                 gateways.extend(addresses);
             } else {
                 withheld.extend(addresses);
@@ -198,6 +198,7 @@ impl Evaluator<'_> {
             service: path.network.clone(),
             revision: u32::try_from(revision.finish() >> 32).unwrap_or_default(),
             gateways: gateways.into_iter().take(MAX_GATEWAYS).collect(),
+            asked: self.asked([key, &path.network, &Key::cluster(Kind::ConnectionPoint, point)]),
         }
     }
 

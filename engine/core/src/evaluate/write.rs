@@ -10,7 +10,7 @@ use crate::vlan::vid_of;
 use crate::work::Work;
 use crate::{
     About, Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction,
-    Name, NoticeKind, PlacementStatus, PodEntry, PortMemory, Status,
+    Name, NoticeKind, PlacementStatus, PodEntry, PortMemory, Status, Verification,
 };
 
 /// What a status shows of the parts of the engine, beside the phase and the conditions.
@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     nodes: Vec<Name>,
     /// The revision of the leases in `pods`.
     leased: u64,
+    /// The answer to its request for new probes.
+    verification: Option<Verification>,
 }
 
 /// What a status shows of a device.
@@ -72,6 +74,7 @@ impl Evaluator<'_> {
             pods: self.pods.entries(key),
             nodes: self.pods.nodes_with(key),
             leased: self.pods.pods.lease_revision(key),
+            verification: self.verification(key),
         }
     }
 
@@ -218,6 +221,7 @@ fn build(
         pods: facts.pods.clone(),
         nodes: facts.nodes.clone(),
         leased: facts.leased,
+        verification: facts.verification.clone(),
         ready_inputs: evaluation.inputs.filter(|_| *phase == Phase::Ready),
     }
 }

@@ -64,6 +64,8 @@ impl Fabric {
         if same && !reshaped && has_devices == had_devices {
             return;
         }
+        self.touch_lookups();
+        self.evaluate_stations(work);
         let keys = |kind| store.of_kind(kind).map(|(key, _)| key.clone());
         work.evaluate.extend(keys(Kind::PhysicalNetwork));
         work.validate.extend(keys(Kind::ConnectionPoint).chain(keys(Kind::L2Service)));

@@ -5,6 +5,7 @@ pub mod device;
 mod devices;
 mod gap;
 pub mod locate;
+mod lookups;
 pub mod network;
 pub mod placement;
 mod planner;
@@ -27,6 +28,7 @@ use crate::work::Work;
 use crate::{Config, Key, Kind, Name, Target};
 
 use device::{DeviceTarget, SharedBlocks, SwitchState};
+use lookups::LookupQueue;
 use network::{Counted, Network, Point};
 use placement::Placements;
 use topology::{Ports, Topology};
@@ -77,6 +79,10 @@ pub struct Fabric {
     change_count: u64,
     /// The live drivers that can make no VRFs.
     without_vrfs: BTreeSet<Name>,
+    /// The drivers that answer lookups.
+    with_lookups: BTreeSet<Name>,
+    /// The switches that may have to be asked anew for the ports of probes.
+    lookup_queue: LookupQueue,
     /// Networks to be placed on switch ports, and VRFs to be placed on devices.
     queue: BTreeSet<Key>,
 }
@@ -100,11 +106,12 @@ impl Fabric {
     /// Takes what other parts requested.
     pub fn take_requests(&mut self, work: &mut Work) {
         self.queue.extend(std::mem::take(&mut work.place));
+        self.lookup_queue.nodes.append(&mut work.lookup);
     }
 
     /// True when nothing is left to be done.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.topology_dirty
+        self.queue.is_empty() && !self.topology_dirty && self.lookup_queue.is_empty()
     }
 
     /// A network is gone: work on it is dropped.
@@ -273,10 +280,11 @@ impl Fabric {
     }
 
     /// These drivers appeared or disappeared.
-    pub fn drivers_changed(&self, store: &Store, changed: &BTreeSet<Name>, work: &mut Work) {
+    pub fn drivers_changed(&mut self, store: &Store, changed: &BTreeSet<Name>, work: &mut Work) {
         let mut networks = BTreeSet::new();
         for (name, device) in self.devices.iter().filter(|(_, device)| changed.contains(&device.driver)) {
             work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
+            self.lookup_queue.devices.insert(name.clone());
             networks.append(&mut device.networks());
         }
         store.evaluate_networks(networks, work);
@@ -339,6 +347,7 @@ mod tests {
         let (vid, ports) = fabric.placements.planned(&service).expect("a plan");
         assert_eq!((vid.get(), &*ports["leaf1"]), (100, &[0][..]));
         assert_eq!(work.publish, BTreeSet::from([Target::Fabric("leaf1".into())]));
+        assert_eq!(fabric.take_lookups(), BTreeSet::from(["leaf1".into()]));
         assert!(work.evaluate.contains(&service) && fabric.is_idle());
     }
 }

@@ -283,6 +283,16 @@ impl Topology {
         self.leads.get(device)?.get(usize::from(index))
     }
 
+    /// The nodes at ports of a switch.
+    pub fn nodes_at(&self, device: &Name) -> BTreeSet<&Name> {
+        let leads = self.leads.get(device).filter(|_| !self.is_router(device));
+        let nodes = leads.into_iter().flatten().filter_map(|lead| match lead {
+            LeadsTo::Node { node, .. } => Some(node),
+            LeadsTo::Device { .. } | LeadsTo::PhysicalNetwork(_) => None,
+        });
+        nodes.collect()
+    }
+
     /// The connected component of the device, named after its first device.
     pub fn component(&self, device: &Name) -> Option<&Name> {
         self.component.get(device)

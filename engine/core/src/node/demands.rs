@@ -133,6 +133,7 @@ impl Nodes {
         let change = self.plan(config, store, key, work);
         self.objects.remove(key);
         self.want_probes(key, None, work);
+        self.set_verifying(key, false);
         change
     }
 
@@ -167,6 +168,10 @@ impl Nodes {
         }
         for node in former.union(&self.nodes_of(&key.name)) {
             self.recount(node, work);
+        }
+        if former != self.nodes_of(&key.name) {
+            self.touch_lookups_of(&key.name, work);
+            work.lookup.extend(former.iter().cloned());
         }
         work.validate.extend(rivals.iter().map(|rival| Key::cluster(Kind::ConnectionPoint, rival)));
         let names = names.symmetric_difference(&self.names_of(&key.name)).cloned().collect();

@@ -5,12 +5,15 @@
 //! is published.
 
 pub mod demands;
+mod lookups;
 pub mod points;
 pub mod probes;
 pub mod shape;
 pub mod state;
 pub mod target;
+pub mod verification;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -51,6 +54,8 @@ pub struct Nodes {
     label_queue: BTreeSet<Name>,
     /// What agents probe, and what they found.
     probes: Probes,
+    /// Whose probes have a MAC address. Emptied when a connection point gets other nodes.
+    mac_owners: OnceCell<lookups::Owners>,
 }
 
 impl Nodes {
@@ -122,6 +127,7 @@ impl Nodes {
     ) -> Option<NodeChanges> {
         let node = self.targets.get_mut(name)?;
         let was_probing = node.is_probing();
+        let verdicts = lookups::verdicts(&node.probes);
         let all_bridges = match node.report(report) {
             ReportChange::None => return None,
             ReportChange::Progress => false,
@@ -130,8 +136,12 @@ impl Nodes {
                 true
             }
         };
+        let same_verdicts = verdicts == lookups::verdicts(&node.probes);
         if node.is_probing() != was_probing {
             self.update_rings(name, work);
+        }
+        if !same_verdicts {
+            self.touch_lookups(name, work);
         }
         self.recount(name, work);
         Some(NodeChanges { all_bridges, ..self.changes(name, work) })
@@ -141,6 +151,7 @@ impl Nodes {
     /// ([`Self::record_issued`]).
     pub fn changes(&mut self, name: &Name, work: &mut Work) -> NodeChanges {
         self.reevaluate_waiters(name, work);
+        work.evaluate.extend(self.probes.verifying.iter().cloned());
         self.label_queue.insert(name.clone());
         self.targets.get_mut(name).map(NodeTarget::take_changes).unwrap_or_default()
     }

@@ -59,6 +59,9 @@ impl Nodes {
         if unchanged && before.is_some_and(|placed| placed.blocked == blocked) {
             return BTreeSet::new();
         }
+        if old_nodes != nodes {
+            self.mac_owners.take();
+        }
         self.version += 1;
         let version = self.version;
         let since = shapes

@@ -17,6 +17,7 @@ use crate::kinds::Verify;
 use crate::node::Nodes;
 use crate::node::points::PlacedPoint;
 use crate::node::target::NodeTarget;
+use crate::status::inputs::Inputs;
 use crate::work::Work;
 use crate::{Key, Name};
 
@@ -52,6 +53,8 @@ pub(crate) struct ProbedVlan {
     pub revision: u32,
     /// The gateways that are asked.
     pub gateways: BTreeSet<IpAddr>,
+    /// The objects that ask for new probes, each with its nonce.
+    pub asked: BTreeMap<Key, Name>,
 }
 
 /// What is requested and was found.
@@ -62,20 +65,24 @@ pub(super) struct Probes {
     /// By connection point: the attachments whose path is not confirmed.
     waiting: BTreeMap<Name, BTreeSet<Key>>,
     /// By connection point and network.
-    networks: BTreeMap<Name, BTreeMap<String, Probed>>,
+    pub(super) networks: BTreeMap<Name, BTreeMap<String, Probed>>,
     /// The nodes whose agents are alive.
     alive: BTreeSet<Name>,
+    /// The objects that ask for new probes and have no answer yet.
+    pub(super) verifying: BTreeSet<Key>,
 }
 
 /// The probes of one network of a connection point.
 #[derive(Debug, Default)]
-struct Probed {
+pub(super) struct Probed {
     /// By VLAN: what attachments request. The first one counts.
     users: BTreeMap<VlanId, BTreeMap<Key, ProbedVlan>>,
+    /// By VLAN of which objects ask for new probes: the version since which they do.
+    pub(super) since: BTreeMap<VlanId, u64>,
     /// By revision: the VLANs of that path.
     paths: BTreeMap<u32, VlanSet>,
     /// By gateway: the VLANs on which it is asked.
-    gateways: BTreeMap<IpAddr, VlanSet>,
+    pub(super) gateways: BTreeMap<IpAddr, VlanSet>,
     /// What was found, by VLAN.
     tallies: BTreeMap<VlanId, Tally>,
 }
@@ -148,35 +155,44 @@ impl Tally {
 }
 
 impl Probed {
-    /// What counts of the requests for a VLAN.
-    fn wanted(&self, vid: VlanId) -> Option<&ProbedVlan> {
-        self.users.get(&vid)?.values().next()
+    /// What counts of the requests for a VLAN: the path with all that asks for new probes, and the gateways.
+    fn wanted(&self, vid: VlanId) -> Option<(u32, BTreeSet<IpAddr>)> {
+        let users = self.users.get(&vid)?;
+        let first = users.values().next()?;
+        let asked: BTreeMap<&Key, &Name> = users.values().flat_map(|user| &user.asked).collect();
+        let revision = if asked.is_empty() { first.revision } else { renewed(first.revision, &asked) };
+        Some((revision, first.gateways.clone()))
     }
 
-    /// Replaces the request of an attachment for a VLAN. Returns true when what is probed changes.
-    fn set(&mut self, vid: VlanId, key: &Key, vlan: Option<&ProbedVlan>) -> bool {
-        let before = self.wanted(vid).cloned();
+    /// Replaces the request of an attachment for a VLAN, as of `version`. Returns true when what is probed changes.
+    fn set(&mut self, vid: VlanId, key: &Key, vlan: Option<&ProbedVlan>, version: u64) -> bool {
+        let before = self.wanted(vid);
         let users = self.users.entry(vid).or_default();
         match vlan {
             Some(vlan) => drop(users.insert(key.clone(), vlan.clone())),
             None => drop(users.remove(key)),
         }
+        let is_asked = users.values().any(|user| !user.asked.is_empty());
         if users.is_empty() {
             self.users.remove(&vid);
         }
-        let now = self.wanted(vid).cloned();
-        let asked =
-            |vlan: &Option<ProbedVlan>| vlan.as_ref().map(|vlan| (vlan.revision, vlan.gateways.clone()));
-        if asked(&before) == asked(&now) {
+        let now = self.wanted(vid);
+        if before == now {
             return false;
         }
-        if let Some(former) = before {
-            leave(&mut self.paths, &former.revision, vid);
-            former.gateways.iter().for_each(|gateway| leave(&mut self.gateways, gateway, vid));
+        self.since.remove(&vid);
+        if is_asked {
+            self.since.insert(vid, version);
         }
-        if let Some(vlan) = now {
-            self.paths.entry(vlan.revision).or_default().insert(vid);
-            for gateway in vlan.gateways {
+        if let Some((revision, gateways)) = before {
+            leave(&mut self.paths, &revision, vid);
+            for gateway in gateways {
+                leave(&mut self.gateways, &gateway, vid);
+            }
+        }
+        if let Some((revision, gateways)) = now {
+            self.paths.entry(revision).or_default().insert(vid);
+            for gateway in gateways {
                 self.gateways.entry(gateway).or_default().insert(vid);
             }
         }
@@ -186,6 +202,16 @@ impl Probed {
     fn is_empty(&self) -> bool {
         self.users.is_empty() && self.tallies.is_empty()
     }
+}
+
+/// Identifies a path of which these objects ask for new probes.
+fn renewed(revision: u32, asked: &BTreeMap<&Key, &Name>) -> u32 {
+    let mut hash = Inputs::default();
+    hash.add(&revision);
+    for (key, nonce) in asked {
+        hash.add(&(key.to_string(), &***nonce));
+    }
+    u32::try_from(hash.finish() >> 32).unwrap_or_default()
 }
 
 /// Takes a VLAN out of a set in a map.
@@ -256,6 +282,10 @@ impl Nodes {
         if self.probes.requests.get(key) == request {
             return;
         }
+        let named = self.probes.requests.get(key).into_iter().chain(request);
+        let named: BTreeSet<Name> = named.map(|request| request.point.clone()).collect();
+        let probed: Vec<(Name, bool)> =
+            named.into_iter().map(|point| (point.clone(), self.is_probed(&point))).collect();
         let before = match request {
             Some(request) => self.probes.requests.insert(key.clone(), request.clone()),
             None => self.probes.requests.remove(key),
@@ -273,12 +303,13 @@ impl Nodes {
             let gone = former.vlans.iter().filter(|(vid, _)| !stays(former, **vid));
             gone.map(move |(vid, _)| (former, *vid, None))
         });
-        let mut points = BTreeSet::new();
+        let (mut points, version) = (BTreeMap::<Name, bool>::new(), self.version + 1);
         for (of, vid, now) in changed.chain(gone) {
             let networks = self.probes.networks.entry(of.point.clone()).or_default();
             let probed = networks.entry(of.network.clone()).or_default();
-            if probed.set(vid, key, now) {
-                points.insert(of.point.clone());
+            if probed.set(vid, key, now, version) {
+                let is_asked = probed.since.get(&vid) == Some(&version);
+                *points.entry(of.point.clone()).or_default() |= is_asked;
             }
             if probed.is_empty() {
                 networks.remove(&of.network);
@@ -287,12 +318,30 @@ impl Nodes {
                 self.probes.networks.remove(&of.point);
             }
         }
-        for point in points {
+        for (point, is_asked) in points {
+            if is_asked {
+                // What a node reports on an earlier command is no answer.
+                self.version = version;
+                self.touch_point(&point);
+            }
             self.publish_point(&point);
         }
         let both = before.iter().chain(request);
         work.evaluate.extend(both.flat_map(|request| &request.services).cloned());
         self.update_waiting(key, before.as_ref(), request);
+        for (point, was) in probed {
+            if self.is_probed(&point) != was {
+                self.touch_lookups_of(&point, work);
+            }
+        }
+    }
+
+    /// True when something is probed at a connection point, or is to be once its path is confirmed.
+    pub(super) fn is_probed(&self, point: &Name) -> bool {
+        let networks = self.probes.networks.get(point);
+        let is_used =
+            |networks: &BTreeMap<String, Probed>| networks.values().any(|one| !one.users.is_empty());
+        self.probes.waiting.contains_key(point) || networks.is_some_and(is_used)
     }
 
     /// Notes whether an attachment waits for its path to be probed.
@@ -444,6 +493,7 @@ impl Nodes {
             if is_alive { self.probes.alive.insert(name.clone()) } else { self.probes.alive.remove(name) };
         if changed {
             self.recount(name, work);
+            work.evaluate.extend(self.probes.verifying.iter().cloned());
         }
     }
 
@@ -469,11 +519,14 @@ impl Nodes {
     pub(super) fn update_rings(&mut self, name: &Name, work: &mut Work) {
         let Some(node) = self.targets.get(name) else { return };
         let points: Vec<Name> = node.points.keys().cloned().collect();
+        work.evaluate.extend(self.probes.verifying.iter().cloned());
         for point in points {
             self.evaluate_probed(&point, work);
             let neighbours =
                 self.neighbours(&point, name).map(|(next, before)| [next, before].map(Name::clone));
-            self.changed.extend(neighbours.into_iter().flatten());
+            let neighbours: Vec<Name> = neighbours.into_iter().flatten().collect();
+            work.lookup.extend(neighbours.iter().cloned());
+            self.changed.extend(neighbours);
             self.changed.insert(name.clone());
         }
     }
@@ -669,22 +722,23 @@ mod tests {
             service: Key::cluster(crate::Kind::L2Service, &"s".into()),
             revision,
             gateways: gateways.iter().map(|one| IpAddr::from(*one)).collect(),
+            asked: BTreeMap::new(),
         };
         let keys = ["a", "b"].map(|name| Key::cluster(crate::Kind::L2ServiceAttachment, &name.into()));
         let mut probed = Probed::default();
         let gateway = [10, 1, 0, 1];
-        assert!(probed.set(vid(10), &keys[1], Some(&vlan(1, &[gateway]))));
-        assert!(!probed.set(vid(10), &keys[0], Some(&vlan(1, &[gateway]))), "it is probed already");
-        assert!(probed.set(vid(11), &keys[0], Some(&vlan(1, &[]))));
+        assert!(probed.set(vid(10), &keys[1], Some(&vlan(1, &[gateway])), 1));
+        assert!(!probed.set(vid(10), &keys[0], Some(&vlan(1, &[gateway])), 1), "it is probed already");
+        assert!(probed.set(vid(11), &keys[0], Some(&vlan(1, &[])), 1));
         let texts = |probed: &Probed| {
             let paths = probed.paths.iter().map(|(revision, vlans)| format!("{revision}: {vlans}"));
             let gateways = probed.gateways.iter().map(|(address, vlans)| format!("{address}: {vlans}"));
             paths.chain(gateways).collect::<Vec<_>>()
         };
         assert_eq!(texts(&probed), ["1: 10-11", "10.1.0.1: 10"]);
-        assert!(probed.set(vid(10), &keys[0], Some(&vlan(2, &[]))), "the first attachment counts");
+        assert!(probed.set(vid(10), &keys[0], Some(&vlan(2, &[])), 1), "the first attachment counts");
         assert_eq!(texts(&probed), ["1: 11", "2: 10"]);
-        assert!(probed.set(vid(10), &keys[0], None) && probed.set(vid(10), &keys[1], None));
-        assert!(probed.set(vid(11), &keys[0], None) && probed.is_empty() && texts(&probed).is_empty());
+        assert!(probed.set(vid(10), &keys[0], None, 1) && probed.set(vid(10), &keys[1], None, 1));
+        assert!(probed.set(vid(11), &keys[0], None, 1) && probed.is_empty() && texts(&probed).is_empty());
     }
 }

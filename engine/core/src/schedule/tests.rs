@@ -30,6 +30,7 @@ fn nothing() -> Desired {
         cluster_uid: None,
         device,
         vrfs: Vec::new(),
+        lookup: None,
         vlans,
         ports,
     })

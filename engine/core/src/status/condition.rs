@@ -36,6 +36,8 @@ pub enum ConditionType {
     ForeignPods,
     /// The device holds a change until its transaction is decided.
     Held,
+    /// Nodes are at other ports of the device than FabricDevices say.
+    Miswired,
     /// The NetworkAttachmentDefinition is done.
     #[strum(serialize = "NADReady")]
     NadReady,
@@ -43,6 +45,8 @@ pub enum ConditionType {
     NextHopAnswers,
     /// The device lacks the NETCONF confirmed commit.
     NoConfirmedCommit,
+    /// The device can't be asked for the ports of probes.
+    NoMacTable,
     /// The device can't lock its running configuration.
     NoRunningLock,
     /// The nodes on the path are done.
@@ -131,6 +135,8 @@ pub enum ConditionReason {
     NotSupported,
     /// `UsableFrom` does not admit the pod's namespace.
     NotUsableFrom,
+    /// Something is at another port.
+    OtherPort,
     /// Addresses are unique within one attachment only.
     PerAttachment,
     /// Addresses are unique within one node only.
@@ -246,6 +252,7 @@ mod tests {
             (ConditionType::PathMtu, "PathMTU"),
             (ConditionType::ClusterIdClash, "ClusterIDClash"),
             (ConditionType::VlanTakenOff, eno_schemas::VLAN_TAKEN_OFF),
+            (ConditionType::NoMacTable, eno_schemas::NO_MAC_TABLE),
         ] {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));

@@ -9,7 +9,7 @@ pub mod pods;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
+use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, ProbeOutcome, Text, VlanId};
 
 use crate::kinds::Spec;
 use crate::{Condition, Name, PodEntry};
@@ -56,9 +56,44 @@ pub struct Status {
     pub nodes: Vec<Name>,
     /// The revision of the leases in `pods`, for [`crate::Event::StatusWritten`]. It is not written.
     pub leased: u64,
+    /// The answer to the last request for new probes that was carried out.
+    pub verification: Option<Verification>,
     /// The hash of the inputs of a ready object: a new leader compares it. `None`: it is not ready, or waits for
     /// nothing, or an older engine wrote the status.
     pub ready_inputs: Option<u64>,
+}
+
+/// The answer to a request for new probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// The nonce of the request.
+    pub nonce: Name,
+    /// What was found. What failed comes first.
+    pub results: Vec<VerificationResult>,
+    /// How many results are left out.
+    pub left_out: usize,
+}
+
+impl Verification {
+    /// Maximum length of [`Self::results`].
+    pub const MAX_RESULTS: usize = 64;
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerificationResult {
+    /// The node that asked.
+    pub from: Name,
+    /// The node, or the address of the gateway, that was asked.
+    pub to: Option<Name>,
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// What came of it.
+    pub outcome: ProbeOutcome,
+    /// The MAC addresses that answered for a gateway.
+    pub macs: BTreeSet<String>,
+    /// Why the node was not asked.
+    pub reason: Option<Text>,
 }
 
 /// The memory that drivers reported of ports, for later commands and the next leader.

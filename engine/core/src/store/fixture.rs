@@ -43,6 +43,7 @@ pub fn object(kind: Kind, name: &str, created: i64, spec: Value) -> Object {
         deleting: false,
         finalized: true,
         forget: false,
+        verify: None,
         generated: false,
         labels: Labels::new(),
         unknown_opts: None,

@@ -40,6 +40,8 @@ pub enum Update {
     Changed {
         /// The annotation [`Object::forget`] changed.
         forget: bool,
+        /// [`Object::verify`] changed.
+        verify: bool,
     },
     /// There is no record of this object: its name is free, or an object with another uid has it.
     Unknown(Box<Object>),
@@ -155,10 +157,11 @@ impl Store {
             return Update::Unknown(object);
         };
         let forget = record.forget != object.forget;
+        let verify = record.verify != object.verify;
         let renewed = record.generation != object.generation;
         let turned = (record.finalized, record.deleting) != (object.finalized, object.deleting);
         let relabelled = record.labels != object.labels;
-        if !(forget || renewed || turned || relabelled) {
+        if !(forget || verify || renewed || turned || relabelled) {
             return Update::Unchanged;
         }
         if turned {
@@ -175,13 +178,14 @@ impl Store {
         }
         (record.deleting, record.finalized, record.forget) =
             (object.deleting, object.finalized, object.forget);
+        record.verify = object.verify;
         if renewed {
             record.generation = object.generation;
             record.await_elapsed = false;
             record.spec = object.spec.map(Arc::new);
             record.unknown_opts = object.unknown_opts;
         }
-        Update::Changed { forget }
+        Update::Changed { forget, verify }
     }
 
     /// Adds a record, or replaces one.
@@ -315,7 +319,7 @@ mod tests {
         let mut store = store([(Kind::L2Service, "s", json!({ "SegmentationID": 100 }))]);
         assert!(matches!(store.update(Box::new(service(100))), Update::Unchanged));
         let renewed = Object { generation: 2, ..service(200) };
-        assert!(matches!(store.update(Box::new(renewed)), Update::Changed { forget: false }));
+        assert!(matches!(store.update(Box::new(renewed)), Update::Changed { forget: false, verify: false }));
         let recreated = Object { uid: "other".into(), ..service(100) };
         assert!(matches!(store.update(Box::new(recreated)), Update::Unknown(_)));
     }

@@ -25,6 +25,8 @@ pub struct Record {
     pub finalized: bool,
     /// [`Object::forget`].
     pub forget: bool,
+    /// [`Object::verify`].
+    pub verify: Option<Name>,
     /// The engine made it (the L2BridgeDomain of a service).
     pub generated: bool,
     /// [`Object::labels`].
@@ -65,6 +67,7 @@ impl Record {
             deleting: object.deleting,
             finalized: object.finalized,
             forget: object.forget,
+            verify: object.verify,
             generated: object.generated,
             labels: object.labels,
             unknown_opts: object.unknown_opts,
@@ -81,6 +84,12 @@ impl Record {
             deadline: None,
         };
         (object.key, record)
+    }
+
+    /// True when its request for new probes has no answer yet.
+    pub fn is_verifying(&self) -> bool {
+        let answered = self.status.verification.as_ref().map(|verification| &verification.nonce);
+        self.verify.is_some() && self.verify.as_ref() != answered
     }
 
     pub fn seniority(&self) -> Seniority {

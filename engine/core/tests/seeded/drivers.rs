@@ -424,6 +424,7 @@ fn report_on(
                 routed: routed.into_iter().map(|(vid, _)| vid).collect(),
                 ports,
                 carried: BTreeMap::new(),
+                lookup: None,
             }
         }
     };

@@ -21,6 +21,7 @@ pub fn object(kind: Kind, name: &str, spec: Value) -> Object {
         deleting: false,
         finalized: false,
         forget: false,
+        verify: None,
         generated: false,
         labels: Labels::new(),
         unknown_opts: None,

@@ -374,6 +374,7 @@ impl World {
         rejected: Vec<Rejection>,
     ) {
         let is_known = !matches!(outcome, Outcome::Failed(_));
+        self.look_up(target);
         let applied = is_known.then(|| self.read_back(target, command, &rejected));
         self.report_on(target, command, outcome, applied, rejected);
     }
@@ -406,6 +407,7 @@ impl World {
                         .collect(),
                     ports,
                     carried: BTreeMap::new(),
+                    lookup: self.answer(target),
                 }
             }
             Some(Desired::Node(node)) => {
@@ -422,6 +424,7 @@ impl World {
                     before: BTreeMap::new(),
                     vrfs: BTreeSet::new(),
                     routed: VlanSet::EMPTY,
+                    lookup: None,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => {

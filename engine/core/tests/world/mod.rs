@@ -68,6 +68,12 @@ pub struct World {
     pub path_mtus: BTreeMap<String, PathMtu>,
     /// Where probes of agents are lost.
     pub probing: Probing,
+    /// The ports of switches in which the cables of nodes are, unless it is that of the FabricDevice.
+    pub cables: BTreeMap<Name, (Name, String)>,
+    /// By switch: its answer to the last lookup. It is asked once for each revision.
+    pub answers: BTreeMap<Name, Lookup>,
+    /// The drivers that answer lookups.
+    pub drivers_with_lookups: BTreeSet<Name>,
     /// The notes that drivers add to their reports.
     pub notes: BTreeMap<Target, Vec<Note>>,
     /// The time of [`Effect::Await`] never elapses.
@@ -127,6 +133,7 @@ impl World {
             observes: false,
         };
         let mut engine = Engine::new(config, 1);
+        engine.handle(Event::DriversWithLookups(BTreeSet::from(["netconf".into()])));
         engine.handle(Event::Drivers(Self::live_drivers()));
         Self {
             engine,
@@ -146,6 +153,9 @@ impl World {
             notes: BTreeMap::new(),
             path_mtus: BTreeMap::new(),
             probing: Probing::default(),
+            cables: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            drivers_with_lookups: BTreeSet::from(["netconf".into()]),
             rejections: BTreeMap::new(),
             awaits_never_elapse: false,
             agents,
@@ -488,7 +498,8 @@ impl World {
             let status = self.statuses.get(key).map(as_read);
             Event::Object(Box::new(Object { status, ..object.clone() }))
         });
-        let drivers = std::iter::once(Event::Drivers(Self::live_drivers()));
+        let lookups = Event::DriversWithLookups(self.drivers_with_lookups.clone());
+        let drivers = [lookups, Event::Drivers(Self::live_drivers())].into_iter();
         drivers.chain(nodes).chain(pods).chain(objects).collect()
     }
 }

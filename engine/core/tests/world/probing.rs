@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use eno_core::ConditionReason;
-use eno_core::kinds::Spec;
+use eno_core::kinds::{LeadsTo, Spec};
 use eno_core::{ConditionType, Key, Kind, Name, Participant, PendingCommand, Target};
 use eno_schemas::{
-    Applied, Desired, GatewayAnswer, NodeDesired, Outcome, ProbeResults, Unasked, VlanId, VlanSet,
+    Applied, Desired, FabricDesired, GatewayAnswer, Lookup, NodeDesired, Outcome, ProbeResults, Station,
+    Unasked, VlanId, VlanSet, probe_mac,
 };
 
 use super::World;
@@ -78,6 +79,65 @@ impl World {
     pub fn probe_with(&mut self, change: impl FnOnce(&mut Probing)) {
         change(&mut self.probing);
         self.probe();
+    }
+
+    /// A switch reads its MAC table if it is asked anew.
+    pub(super) fn look_up(&mut self, target: &Target) {
+        let Target::Fabric(name) = target else { return };
+        let Some(state) = self.actual(name) else { return };
+        let known = self.answers.get(name).map(|answer| &answer.revision);
+        match &state.lookup {
+            asked if asked.as_ref() == known => {}
+            Some(revision) => {
+                let answer = Lookup { revision: revision.clone(), stations: self.stations(name, state) };
+                self.answers.insert(name.clone(), answer);
+            }
+            None => drop(self.answers.remove(name)),
+        }
+    }
+
+    /// The answer to the lookup of a switch.
+    pub(super) fn answer(&self, target: &Target) -> Option<Lookup> {
+        let Target::Fabric(name) = target else { return None };
+        self.answers.get(name).cloned()
+    }
+
+    /// The probes that a switch has learnt: on the port of each node's cable, and of nodes elsewhere on a link.
+    fn stations(&self, switch: &Name, state: &FabricDesired) -> Vec<Station> {
+        let spec = |key: &Key| match self.objects.get(key).and_then(|object| object.spec.as_ref().ok()) {
+            Some(Spec::Device(spec)) => Some(spec.clone()),
+            _ => None,
+        };
+        let devices = self.objects.keys().filter_map(|key| Some((&key.name, spec(key)?))).collect::<Vec<_>>();
+        let (mut stations, mut uplink) = (BTreeSet::new(), None);
+        let mut listed: BTreeMap<Name, (Name, String)> = BTreeMap::new();
+        for (device, port) in
+            devices.iter().flat_map(|(device, spec)| spec.ports.iter().map(move |port| (*device, port)))
+        {
+            match &port.leads_to {
+                LeadsTo::Node { node, .. } => {
+                    drop(listed.insert(node.clone(), (device.clone(), port.name.to_string())));
+                }
+                LeadsTo::Device { .. } if device == switch => uplink = Some(port.name.to_string()),
+                _ => {}
+            }
+        }
+        listed.extend(self.cables.clone());
+        for (node, (device, port)) in listed {
+            let port = if device == *switch { Some(port) } else { uplink.clone() };
+            let Some(port) = port else { continue };
+            let carried = state.ports.iter().find(|one| one.name == port).map(|port| &port.vlans);
+            for probes in self.probes_of(&node) {
+                let mac = probe_mac("lab", &node, &probes.point).map(|byte| format!("{byte:02x}")).join(":");
+                for vlan in carried
+                    .into_iter()
+                    .flat_map(|vlans| vlans.intersection(&probes.vlans()).iter().collect::<Vec<_>>())
+                {
+                    stations.insert(Station { mac: mac.clone(), vlan, port: port.clone() });
+                }
+            }
+        }
+        stations.into_iter().collect()
     }
 
     /// No VLAN is probed whose path is not confirmed.

@@ -19,6 +19,8 @@ use super::stored_parts::{self, PartsOfSwitch, resolve};
 use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
+/// The capability of a driver that answers lookups.
+const LOOKUPS: &str = "lookups";
 /// The capability of a driver that makes VRFs.
 const VRFS: &str = "vrfs";
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
@@ -243,7 +245,7 @@ struct Process {
     driver: Name,
     /// The only target that it serves; `None`: it serves several.
     target: Option<Name>,
-    /// It can hold a change until a transaction is decided, it reads commands in parts, or it makes VRFs.
+    /// It can hold a change until a transaction is decided, it reads commands in parts, it makes VRFs, or it answers lookups.
     capabilities: Vec<String>,
     /// By how much its clock is ahead of this process's; negative: behind. `None`: unknown.
     skew: Option<SignedDuration>,
@@ -283,6 +285,8 @@ struct PresentDrivers {
     of_parts: BTreeSet<Name>,
     /// Alive drivers with a process that makes no VRFs.
     without_vrfs: BTreeSet<Name>,
+    /// Drivers all of whose processes answer lookups. A driver without a process counts as before.
+    with_lookups: BTreeSet<Name>,
     /// Alive drivers with a process whose clock counts as wrong, and a message about it.
     skewed: BTreeMap<Name, Name>,
 }
@@ -315,7 +319,7 @@ impl DriverPresence {
     fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
         let mut present = PresentDrivers::default();
-        let (mut plain, mut of_whole) = (BTreeSet::new(), BTreeSet::new());
+        let [mut plain, mut of_whole, mut without_lookups] = [(); 3].map(|()| BTreeSet::new());
         for (key, (process, _)) in &self.instances {
             let Process { driver, target, skew, is_skewed, .. } = process;
             present.alive.insert(driver.clone());
@@ -324,6 +328,8 @@ impl DriverPresence {
             if !process.can(VRFS) {
                 present.without_vrfs.insert(driver.clone());
             }
+            if process.can(LOOKUPS) { &mut present.with_lookups } else { &mut without_lookups }
+                .insert(driver.clone());
             if process.can(PARTS) { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
             if let Some(skew) = skew.filter(|_| *is_skewed) {
                 let direction = if skew.is_negative() { "behind" } else { "ahead of" };
@@ -338,8 +344,12 @@ impl DriverPresence {
         }
         present.holding.retain(|driver| !plain.contains(driver));
         present.of_parts.retain(|driver| !of_whole.contains(driver));
-        let before = self.last_reported.iter().flat_map(|present| &present.of_parts);
-        present.of_parts.extend(before.filter(|driver| !present.alive.contains(*driver)).cloned());
+        present.with_lookups.retain(|driver| !without_lookups.contains(driver));
+        if let Some(before) = &self.last_reported {
+            let gone = |driver: &&Name| !present.alive.contains(*driver);
+            present.of_parts.extend(before.of_parts.iter().filter(gone).cloned());
+            present.with_lookups.extend(before.with_lookups.iter().filter(gone).cloned());
+        }
         (self.last_reported.as_ref() != Some(&present)).then(|| {
             self.last_reported = Some(present.clone());
             present
@@ -378,10 +388,12 @@ async fn follow_presence(
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
-            if let Some(PresentDrivers { alive, holding, of_parts, without_vrfs, skewed }) = changes
+            if let Some(PresentDrivers { alive, holding, of_parts, without_vrfs, with_lookups, skewed }) =
+                changes
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
+                    && post(mailbox, Input::Event(Event::DriversWithLookups(with_lookups))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
@@ -478,13 +490,14 @@ mod tests {
         let process = |driver: &str, target: Option<&str>, capabilities: &[&str]| {
             (process(driver, target, capabilities), start)
         };
-        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, PARTS, VRFS]));
+        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS]));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_vrfs: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
+            with_lookups: holding.iter().map(|driver| Name::from(*driver)).collect(),
             skewed: BTreeMap::new(),
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"], &["node"])));
@@ -500,12 +513,15 @@ mod tests {
         let start = Instant::now();
         let mut alive = DriverPresence::default();
         let process = |reads_parts| {
-            let capabilities: &[&str] = if reads_parts { &[HOLD, PARTS] } else { &[HOLD] };
+            let capabilities: &[&str] = if reads_parts { &[HOLD, LOOKUPS, PARTS] } else { &[HOLD] };
             (process("netconf", None, capabilities), start)
         };
         let of_parts = |alive: &mut DriverPresence| {
             let present = alive.changes(start).or_else(|| alive.last_reported.clone());
-            present.map(|present| present.of_parts.contains("netconf"))
+            present.map(|PresentDrivers { of_parts, with_lookups, .. }| {
+                assert_eq!(of_parts, with_lookups);
+                of_parts.contains("netconf")
+            })
         };
         alive.instances.insert("netconf.1".into(), process(true));
         assert_eq!(of_parts(&mut alive), Some(true));

@@ -342,6 +342,7 @@ mod tests {
             cluster_uid: None,
             device: Device::new("192.0.2.1:830"),
             vrfs: Vec::new(),
+            lookup: None,
             vlans: FabricVlans::new(),
             ports: vec![FabricPort::new("eth1", VlanSet::EMPTY)],
         };

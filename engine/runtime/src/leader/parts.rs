@@ -139,6 +139,7 @@ mod tests {
             cluster_uid: None,
             device: Device::new("192.0.2.1:830"),
             vrfs: Vec::new(),
+            lookup: None,
             vlans: FabricVlans::new(),
             ports: Vec::new(),
         };

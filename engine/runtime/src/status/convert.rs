@@ -8,9 +8,10 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use eno_core::kinds::Spec;
 use eno_core::{
     Condition, Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status,
+    Verification, VerificationResult,
 };
 use eno_nbi_crds as crds;
-use eno_schemas::{DeviceInfo, Phase, PortBefore, Text, VlanId};
+use eno_schemas::{DeviceInfo, GatewayAnswer, Phase, PortBefore, Text, VlanId};
 use serde_json::{Value, json};
 
 pub use read::{is_observed, read};
@@ -31,6 +32,8 @@ const MAX_CONFIRMED_PORTS: usize = 4096;
 const MAX_MESSAGE_LEN: usize = 8192;
 /// Maximum bytes of a pod's message.
 const MAX_POD_MESSAGE_LEN: usize = 4000;
+/// Maximum length of the reason in a result of a probe.
+const MAX_REASON_LEN: usize = 1024;
 /// Maximum capabilities of a device.
 const MAX_CAPABILITIES: usize = 256;
 /// Maximum names of ConnectionPoints and of switch ports.
@@ -88,6 +91,7 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
         address_pool: status.address_pool.as_deref().map(str::to_owned),
         connection_points: texts(shown(points, "connectionPoints", &mut left_out)),
         switch_ports: texts(shown(ports, "switchPorts", &mut left_out)),
+        verification: status.verification.as_ref().map(verification),
         cluster_id: status.cluster.as_deref().map(str::to_owned),
         dialect: device.dialect.map(String::from),
         capabilities: texts(shown(capabilities, "capabilities", &mut left_out)),
@@ -245,6 +249,23 @@ fn placement_of(placement: &PlacementStatus) -> crds::Placement {
         desired_id: placement.desired.map(VlanId::get),
         rejected_by: placement.rejected_by.as_ref().map(|(device, _)| device.to_string()),
         retryable: placement.rejected_by.as_ref().map(|(_, retryable)| *retryable),
+    }
+}
+
+fn verification(verification: &Verification) -> crds::Verification {
+    let result = |result: &VerificationResult| crds::VerificationResult {
+        from: result.from.to_string(),
+        to: result.to.as_deref().map(str::to_owned),
+        vlan: result.vlan.get(),
+        outcome: result.outcome,
+        macs: texts(result.macs.iter().take(GatewayAnswer::MAX_MACS)),
+        reason: result.reason.as_ref().map(|reason| Text::at_most(reason, MAX_REASON_LEN).into()),
+    };
+    crds::Verification {
+        nonce: verification.nonce.to_string(),
+        complete: true,
+        results: verification.results.iter().map(result).collect(),
+        left_out: Some(number(verification.left_out)).filter(|left_out| *left_out > 0),
     }
 }
 

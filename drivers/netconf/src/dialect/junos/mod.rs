@@ -12,13 +12,14 @@
 //! The schema allows to delete a VLAN that an interface still names, also an unlisted one; the plan keeps such a
 //! VLAN.
 //!
-//! VRFs: see the module `routing`.
+//! VRFs: see the module `routing`. The MAC table: see the module `mac_table`.
 //!
 //! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`). So the
 //! driver removes only what it has read under the lock.
 
 mod inherit;
 mod locate_error;
+mod mac_table;
 mod read;
 mod routing;
 #[cfg(test)]
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::VlanId;
 
-use crate::dialect::{Dialect, ParseError, RoutingDialect, named_interfaces};
+use crate::dialect::{Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces};
 use crate::hello::{Hello, Profile, Target};
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
@@ -203,6 +204,10 @@ impl Dialect for Junos {
     }
 
     fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
+    fn mac_table(&self) -> Option<&dyn MacTableDialect> {
         Some(self)
     }
 

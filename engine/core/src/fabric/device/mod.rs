@@ -1,6 +1,7 @@
 //! One switch as a target: its desired state, and what it has confirmed.
 
 mod conditions;
+mod lookup;
 mod render;
 mod report;
 mod vrfs;
@@ -21,6 +22,8 @@ use crate::status::hop::{HopState, Wait};
 use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};
 
+use lookup::Lookup;
+pub use lookup::ProberState;
 use render::Rendering;
 pub use render::{SharedBlocks, SwitchState};
 use report::Observed;
@@ -43,6 +46,8 @@ pub struct DeviceTarget {
     wanted: BTreeMap<VlanId, Owners>,
     /// The VRFs that are wanted, and those that are leaving.
     vrfs: Vrfs,
+    /// Where it has learnt the MAC addresses of probes.
+    lookup: Lookup,
     /// The desired state that was rendered last.
     rendering: Rendering,
     /// The state that the last report read back.
@@ -105,6 +110,7 @@ impl DeviceTarget {
             leaving: BTreeMap::new(),
             wanted: BTreeMap::new(),
             vrfs: Vrfs::default(),
+            lookup: Lookup::default(),
             rendering: Rendering::default(),
             applied: None,
             rejected: Vec::new(),

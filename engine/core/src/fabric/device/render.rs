@@ -173,6 +173,7 @@ impl DeviceTarget {
             vrfs: self.vrfs.rendered(&vlans),
             vlans,
             ports,
+            lookup: self.lookup.revision.clone(),
         }
     }
 

@@ -74,6 +74,7 @@ impl DeviceTarget {
         // Most VLANs are on the same ports as the one before.
         let mut ports = Indices::default();
         self.restore_vrfs(&former.vrfs);
+        self.restore_lookup(former.lookup.as_ref());
         for FabricVlan { vid, owners, routed } in &former.vlans {
             let carries = before.iter().filter(|(_, vlans)| vlans.contains(*vid)).map(|(index, _)| *index);
             if !carries.clone().eq(ports.iter().copied()) {
@@ -150,6 +151,7 @@ impl DeviceTarget {
         {
             effects.port_memory_changed = self.update_port_memory(closed, before);
         }
+        self.observe_lookup(report.applied.as_ref());
         let mut touched = self.observe(report.applied, was);
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),

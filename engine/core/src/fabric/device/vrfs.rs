@@ -239,6 +239,7 @@ mod tests {
             before: BTreeMap::new(),
             vrfs: target.vrfs.wanted.values().map(|vrf| vrf.name.clone()).collect(),
             routed: vlans,
+            lookup: None,
         };
         let report = Report::new(("netconf", "x"), generation, ("i", "2026-01-02T03:04:05Z"));
         target.report(Report { applied: Some(applied), ..report });

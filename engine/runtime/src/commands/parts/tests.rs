@@ -20,6 +20,7 @@ fn state(vids: &str) -> SwitchState {
         cluster_uid: None,
         device: Device::new("192.0.2.1:830"),
         vrfs: Vec::new(),
+        lookup: None,
         vlans: vlans.collect(),
         ports: vec![FabricPort::new("eth1", on_port)],
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use eno_core::kinds::Spec;
 use eno_core::{
     Condition, Confirmed, Kind, LastTransaction, Name, PlacementStatus, PodEntry, PortMemory, Status,
+    Verification, VerificationResult,
 };
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
@@ -58,6 +59,7 @@ fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> S
         placement: source.placement.map(placement),
         realized: realized(kind, source.realized),
         address_pool: source.address_pool.map(Name::from),
+        verification: source.verification.and_then(verification),
         cluster: source.cluster_id.map(Name::from),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
         switch_ports: source.switch_ports,
@@ -92,6 +94,24 @@ fn placement(source: crds::Placement) -> PlacementStatus {
         desired: vlan(source.desired_id),
         rejected_by: source.rejected_by.map(|device| (device.into(), source.retryable.unwrap_or(true))),
     }
+}
+
+fn verification(source: crds::Verification) -> Option<Verification> {
+    let result = |result: crds::VerificationResult| {
+        Some(VerificationResult {
+            from: result.from.into(),
+            to: result.to.map(Name::from),
+            vlan: VlanId::new(result.vlan).ok()?,
+            outcome: result.outcome,
+            macs: result.macs.into_iter().collect(),
+            reason: result.reason.map(Text::from),
+        })
+    };
+    Some(Verification {
+        nonce: source.nonce.into(),
+        results: source.results.into_iter().map(result).collect::<Option<_>>()?,
+        left_out: source.left_out.and_then(|count| usize::try_from(count).ok()).unwrap_or_default(),
+    })
 }
 
 fn last_transaction(source: crds::LastTransaction) -> LastTransaction {

@@ -2,10 +2,23 @@ use std::sync::Arc;
 
 use eno_core::kinds::{BridgeSpec, PodLinksSpec, ServiceSpec};
 use eno_core::{Condition, ConditionReason, ConditionType, Confirmed, Name};
-use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
+use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, ProbeOutcome, Rollback, VlanId};
 
 use super::*;
 use crate::status::crd_bounds;
+
+/// The answer to a request for new probes: a node asked each of these.
+fn verification(asked: &[&str]) -> Verification {
+    let result = |to: &&str| VerificationResult {
+        from: "node1".into(),
+        to: Some((*to).into()),
+        vlan: VlanId::new(10).unwrap(),
+        outcome: ProbeOutcome::Unasked,
+        macs: ["02:00:00:00:00:01".into()].into(),
+        reason: Some("busy".into()),
+    };
+    Verification { nonce: "n1".into(), results: asked.iter().map(result).collect(), left_out: 3 }
+}
 
 fn full() -> Status {
     let before = PortBefore {
@@ -44,6 +57,7 @@ fn full() -> Status {
         address_pool: Some("sn".into()),
         connection_points: vec!["cp".into()],
         switch_ports: vec!["leaf1:eth1/0:2".into()],
+        verification: Some(verification(&["node2"])),
         cluster: Some("lab".into()),
         device: Some(DeviceInfo {
             dialect: Some("openconfig".into()),
@@ -346,12 +360,23 @@ fn statuses_of_any_size_are_within_the_bounds_of_the_crd() {
         name,
     };
     let spec = BridgeSpec { name: "pcbr0".into(), cidrs: vec![], mtu: None };
+    let long_result = VerificationResult {
+        from: "n".repeat(253).into(),
+        macs: (0..9).map(|n| format!("02:00:00:00:00:0{n}")).collect(),
+        reason: Some("x".repeat(Text::MAX_BYTES).into()),
+        ..verification(&["node2"]).results.remove(0)
+    };
     let status = Status {
         realized: Some(Arc::new(Spec::Bridge(spec))),
         connection_points: names(),
         switch_ports: names().iter().map(|name| format!("leaf1:{name}")).collect(),
         nodes: names(),
         pods: names().into_iter().map(pod).collect(),
+        verification: Some(Verification {
+            nonce: "n".repeat(64).into(),
+            results: vec![long_result; Verification::MAX_RESULTS],
+            left_out: 1,
+        }),
         ..full()
     };
     let size = |value: &Value| serde_json::to_vec(value).unwrap().len();

@@ -61,6 +61,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
             .as_ref()
             .is_some_and(|all| all.iter().any(|one| one == api::finalizer(kind))),
         forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
+        verify: verify(kind, meta),
         labels: if kind == Kind::L2Service { labels(meta) } else { Labels::new() },
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
         unknown_opts: unknown_opts.map(Name::from),
@@ -68,6 +69,15 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
         status: source.data.get("status").and_then(|value| convert::read(kind, value)),
         key,
     }
+}
+
+/// The nonce by which an object asks for new probes. Any other value of the annotation has no effect.
+fn verify(kind: Kind, meta: &ObjectMeta) -> Option<Name> {
+    if !matches!(kind, Kind::L2ServiceAttachment | Kind::L2Service | Kind::ConnectionPoint) {
+        return None;
+    }
+    let text = meta.annotations.as_ref()?.get(crds::VERIFY_ANNOTATION)?;
+    crds::VerifyRequest::parse(text).map(|request| Name::from(request.nonce))
 }
 
 /// Converts the spec of a custom resource of `kind`, as the manifest has it.

@@ -388,6 +388,13 @@ fn object_metadata_is_converted() {
         let of = |finalizer: &str| json!({ "metadata": { "name": "a", "namespace": "ns", "finalizers": [finalizer] } });
         assert!(known(kind, of(finalizer)).finalized && !known(kind, of("eno.k8s.io/engine")).finalized);
     }
+    let of =
+        |text: &str| json!({ "metadata": { "name": "a", "annotations": { "eno.k8s.io/verify": text } } });
+    for kind in [Kind::L2ServiceAttachment, Kind::L2Service, Kind::ConnectionPoint] {
+        assert_eq!(known(kind, of(r#"{"nonce": "n-1"}"#)).verify.as_deref(), Some("n-1"));
+        assert_eq!(known(kind, of("n-1")).verify, None);
+    }
+    assert_eq!(known(Kind::FabricDevice, of(r#"{"nonce": "n-1"}"#)).verify, None);
     let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
     let point = known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
     assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|message| message.contains("Brigde")));

@@ -28,6 +28,7 @@ impl Driver for Toy {
             before: Default::default(),
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
+            lookup: None,
         })
     }
 }
