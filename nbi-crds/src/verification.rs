@@ -16,6 +16,12 @@ pub const VERIFY_ANNOTATION: &str = "eno.k8s.io/verify";
 pub struct VerifyRequest {
     /// Identifies the request: 1 to 64 characters of `[A-Za-z0-9-]`. Another one asks again.
     pub nonce: String,
+    /// Packets of the network's MTU must reach the next node too.
+    #[serde(default)]
+    pub mtu: bool,
+    /// The object whose VLANs must not be reached: one of the same kind, `NAME` or `NAMESPACE/NAME`. It has effect when that
+    /// object's annotation has the same nonce, and names this object.
+    pub isolation_from: Option<String>,
 }
 
 impl VerifyRequest {
@@ -60,7 +66,11 @@ pub struct VerificationResult {
     /// The VLAN ID.
     #[schemars(schema_with = "schema::vlan_id")]
     pub vlan: u16,
-    /// What came of it: passed, lost or unasked of a node, answered or silent of a gateway.
+    /// The VLAN ID on which the next node was, where that is another one.
+    #[schemars(range(min = 1, max = 4094))]
+    pub other: Option<u16>,
+    /// What came of it: passed, lost, too-big or unasked of a node, isolated or leaking of a node
+    /// on another VLAN, answered or silent of a gateway.
     pub outcome: ProbeOutcome,
     /// The MAC addresses that answered for a gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

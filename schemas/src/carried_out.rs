@@ -59,6 +59,7 @@ impl NetworkProbes {
             point: self.point.clone(),
             network: self.network.clone(),
             passed: if self.next.is_some() { self.vlans() } else { VlanSet::EMPTY },
+            isolated: if self.next.is_some() { self.crossed.clone() } else { Vec::new() },
             gateways: self.gateways.iter().map(answer).collect(),
             ..ProbeResults::default()
         }

@@ -47,8 +47,8 @@ pub use parts::{
 };
 pub use preview::Preview;
 pub use probe::{
-    GatewayAnswer, NetworkProbes, ProbeResults, ProbedGateway, ProbedPath, Unasked, Visit, probe_address,
-    probe_mac, probe_mac_prefix,
+    CrossedVlans, GatewayAnswer, NetworkProbes, ProbeResults, ProbedGateway, ProbedPath, Unasked, Visit,
+    probe_address, probe_mac, probe_mac_prefix,
 };
 pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Lookup, NO_MAC_TABLE, Note, Outcome,

@@ -28,12 +28,17 @@ pub struct NetworkProbes {
     /// The gateways that are asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<ProbedGateway>,
+    /// The VLANs on which the next node must not answer for its address of another VLAN.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = CrossedVlans::MAX))]
+    pub crossed: Vec<CrossedVlans>,
     /// Seconds from one probe of a VLAN to the next, as long as nothing changes.
     #[schemars(range(min = 1))]
     pub interval: u32,
 }
 
 /// VLANs whose path is the same.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbedPath {
@@ -41,6 +46,25 @@ pub struct ProbedPath {
     pub revision: String,
     /// The VLANs.
     pub vlans: VlanSet,
+    /// Bytes of an IPv6 packet that must reach the next node too, asked by an ICMPv6 echo request (RFC 4443, 4.1). Absent:
+    /// only small packets are sent.
+    #[schemars(range(min = 1280, max = 65535))]
+    pub mtu: Option<u16>,
+}
+
+/// Two VLANs that should be isolated from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CrossedVlans {
+    /// The VLAN on which a node asks, one of those of [`NetworkProbes::paths`].
+    pub vlan: VlanId,
+    /// The VLAN on which the next node answers, another one of them.
+    pub other: VlanId,
+}
+
+impl CrossedVlans {
+    /// Maximum length of [`NetworkProbes::crossed`].
+    pub const MAX: usize = 64;
 }
 
 /// A gateway that is asked on some VLANs.
@@ -67,6 +91,18 @@ pub struct ProbeResults {
     /// The VLANs on which the next node did not answer, although its agent was there.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub lost: VlanSet,
+    /// The VLANs on which the next node answered, but not to a packet of [`ProbedPath::mtu`]. None of them is in
+    /// [`Self::passed`].
+    #[serde(skip_serializing_if = "VlanSet::is_empty")]
+    pub too_big: VlanSet,
+    /// Of [`NetworkProbes::crossed`]: where the next node did not answer, although its agent was on the other VLAN.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = CrossedVlans::MAX))]
+    pub isolated: Vec<CrossedVlans>,
+    /// Of [`NetworkProbes::crossed`]: where the next node answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = CrossedVlans::MAX))]
+    pub leaking: Vec<CrossedVlans>,
     /// The answers of gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayAnswer>,
@@ -119,6 +155,9 @@ pub struct Visit {
     pub id: u64,
     /// The VLANs that are to be visited.
     pub vlans: VlanSet,
+    /// Of these, the VLANs on which echo requests are to be answered.
+    #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
+    pub echo: VlanSet,
     /// Of an answer: those of them that are visited now. Absent: it is a request.
     pub there: Option<VlanSet>,
 }

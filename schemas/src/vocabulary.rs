@@ -146,6 +146,10 @@ pub enum NetworkType {
 pub enum ProbeOutcome {
     /// The next node did not answer.
     Lost,
+    /// The next node answered on another VLAN.
+    Leaking,
+    /// The next node answered, but not to a packet of the MTU.
+    TooBig,
     /// The gateway did not answer.
     Silent,
     /// The next node could not be asked.
@@ -154,6 +158,8 @@ pub enum ProbeOutcome {
     Passed,
     /// The gateway answered.
     Answered,
+    /// The next node did not answer on another VLAN.
+    Isolated,
 }
 
 /// How a change of a device ended.

@@ -16,8 +16,11 @@ fn vlan(id: u16) -> VlanId {
 }
 
 fn probes(paths: &[(&str, &str)]) -> NetworkProbes {
-    let path =
-        |(revision, set): &(&str, &str)| ProbedPath { revision: (*revision).into(), vlans: vlans(set) };
+    let path = |(revision, set): &(&str, &str)| ProbedPath {
+        revision: (*revision).into(),
+        vlans: vlans(set),
+        mtu: None,
+    };
     NetworkProbes {
         point: "cp".into(),
         network: "br0".into(),
@@ -25,6 +28,7 @@ fn probes(paths: &[(&str, &str)]) -> NetworkProbes {
         previous: Some("node3".into()),
         paths: paths.iter().map(path).collect(),
         gateways: Vec::new(),
+        crossed: Vec::new(),
         interval: 600,
     }
 }
@@ -195,6 +199,7 @@ fn visits_are_permitted_to_the_previous_node_on_own_vlans() {
         network: network.into(),
         id: 1,
         vlans: vlans("2-8"),
+        echo: VlanSet::EMPTY,
         there: None,
     };
     let (_, permitted) = schedule.permitted("node3", &visit("cp", "br0")).unwrap();

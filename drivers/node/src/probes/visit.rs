@@ -52,7 +52,12 @@ impl Exchange {
             id
         };
         let Place { point, network } = place.clone();
-        peers.send(node, &Visit { point, network, id, vlans: vlans.clone(), there: None }).await;
+        peers
+            .send(
+                node,
+                &Visit { point, network, id, vlans: vlans.clone(), echo: VlanSet::EMPTY, there: None },
+            )
+            .await;
         match timeout(ANSWER, answered).await {
             Ok(Ok(there)) => Ok(there.intersection(&vlans)),
             _ => Err(format!("the agent of node {node} does not answer")),

@@ -56,8 +56,9 @@ pub fn ring(node: usize, set: &str) -> NetworkProbes {
         network: NETWORK.to_owned(),
         next: Some(name(1 - node)),
         previous: Some(name(1 - node)),
-        paths: vec![ProbedPath { revision: "1".to_owned(), vlans: vlans(set) }],
+        paths: vec![ProbedPath { revision: "1".to_owned(), vlans: vlans(set), mtu: None }],
         gateways: Vec::new(),
+        crossed: Vec::new(),
         interval: 600,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eno_conformance::soon;
 use eno_driver_node::netlink::Netlink;
-use eno_schemas::{Subject, Visit, VlanId, decode, encode, probe_address, probe_mac};
+use eno_schemas::{Subject, Visit, VlanId, VlanSet, decode, encode, probe_address, probe_mac};
 use futures::StreamExt as _;
 
 use super::fixture::*;
@@ -29,8 +29,14 @@ impl Other {
 
     async fn send(&self, id: u64, set: &str) {
         let subject = Subject::Visit { to: "node1".into(), from: self.name.into() }.to_string();
-        let visit =
-            Visit { point: POINT.into(), network: NETWORK.into(), id, vlans: vlans(set), there: None };
+        let visit = Visit {
+            point: POINT.into(),
+            network: NETWORK.into(),
+            id,
+            vlans: vlans(set),
+            echo: VlanSet::EMPTY,
+            there: None,
+        };
         self.client.publish(subject, encode(&visit).unwrap().into()).await.unwrap();
     }
 

@@ -90,6 +90,8 @@ fn add(answer: &mut Verification, outcome: ProbeOutcome, vlans: &VlanSet, found:
     };
     match outcome {
         ProbeOutcome::Lost => add(&results.lost, next, &none, None),
+        ProbeOutcome::TooBig => add(&results.too_big, next, &none, None),
+        ProbeOutcome::Leaking | ProbeOutcome::Isolated => {}
         ProbeOutcome::Passed => add(&results.passed, next, &none, None),
         ProbeOutcome::Unasked => {
             for unasked in &results.unasked {

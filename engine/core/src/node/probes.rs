@@ -472,6 +472,7 @@ impl Nodes {
         let paths = probed.paths.iter().map(|(revision, vlans)| ProbedPath {
             revision: format!("{revision:08x}"),
             vlans: vlans.clone(),
+            mtu: None,
         });
         let gateways = probed.gateways.iter().filter(|_| between != VerifyBetween::Nodes);
         let gateways =
@@ -483,6 +484,7 @@ impl Nodes {
             previous: neighbours.map(|(_, previous)| previous.to_string()),
             paths: paths.collect(),
             gateways: gateways.collect(),
+            crossed: Vec::new(),
             interval,
         }
     }

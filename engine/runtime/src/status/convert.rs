@@ -254,6 +254,7 @@ fn placement_of(placement: &PlacementStatus) -> crds::Placement {
 
 fn verification(verification: &Verification) -> crds::Verification {
     let result = |result: &VerificationResult| crds::VerificationResult {
+        other: None,
         from: result.from.to_string(),
         to: result.to.as_deref().map(str::to_owned),
         vlan: result.vlan.get(),
