@@ -223,6 +223,9 @@ async fn find_leaks(
     let asked = crossing.pairs.keys().filter(|pair| there.vlans.contains(pair.other));
     let asks: BTreeMap<CrossedVlans, Ask> =
         asked.filter_map(|pair| Some((*pair, here.ask(pair.vlan, pair.other)?))).collect();
+    if asks.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     let answered = duplicate::ask(namespace, &asks.values().copied().collect(), pace).await?;
     Ok(asks.into_iter().map(|(pair, ask)| (pair, answered.contains(&ask))).collect())
 }

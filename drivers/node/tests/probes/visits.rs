@@ -177,14 +177,14 @@ async fn visited_port_answers_echo_only_while_it_is_asked_to() {
     assert_eq!(other.answer_with_echo(3).await, ("10-11".to_owned(), String::new()));
     assert!(!answers_echo(&scanner, target), "this visit does not ask for it");
 
-    // A port fails, and all are made anew.
+    // Ports fail, and are made anew: by this visit, or by a question of the node itself before it.
     other.send_echo(4, "10", "10").await;
     assert_eq!(other.answer_with_echo(4).await.1, "10");
     for end in world.nodes[0].ends().await {
         world.nodes[0].switch.ip(&["link", "del", &end.name]);
     }
     other.send_echo(5, "11-12", "").await;
-    assert_eq!(other.answer(5).await, "");
+    other.answer(5).await;
     other.send_echo(6, "10", "").await;
     assert_eq!(other.answer(6).await, "10");
     let found = async { while !is_there(&scanner, target) {} };
