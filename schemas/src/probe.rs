@@ -155,7 +155,7 @@ pub struct Visit {
     pub id: u64,
     /// The VLANs that are to be visited.
     pub vlans: VlanSet,
-    /// Of these, the VLANs on which echo requests are to be answered.
+    /// Of these, the VLANs on which echo requests are to be answered; in an answer, those on which they are.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub echo: VlanSet,
     /// Of an answer: those of them that are visited now. Absent: it is a request.

@@ -2,7 +2,9 @@
 
 mod answers;
 mod fixture;
+mod isolation;
 mod kernel;
 mod ports;
 mod process;
+mod sizes;
 mod visits;
