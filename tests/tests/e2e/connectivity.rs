@@ -140,9 +140,9 @@ async fn answer_is_shown(system: &System, target: Target<'_>) {
 /// No answer has its reason, at once where none can come.
 async fn reason_is_shown(system: &System, target: Target<'_>) {
     target.verified(system, "Unknown", "NotProbed", "no agent of its nodes is alive").await;
-    let output = test(system, &["l2sa/a", "-n", "conn", "--timeout", "1s"]).await;
+    let output = test(system, &["l2sa/a", "-n", "conn", "--timeout", "5s"]).await;
     let text = ended(&output, 2);
-    assert!(text.contains("none came in 1 s: no agent of its nodes is alive"), "{text}");
+    assert!(text.contains("none came in 5 s: no agent of its nodes is alive"), "{text}");
     // The test would take longer than it may if it waited.
     target.verified(system, "Unknown", "CannotProbe", "br0 has no uplink").await;
     let point = Target("ConnectionPoint", "conn");
@@ -247,7 +247,7 @@ async fn all_points_are_asked(system: &System, attachment: Target<'_>) {
     attachment.verified(system, "False", "Lost", LOST).await;
     let point = Target("ConnectionPoint", "conn");
     let (output, _) = tokio::join!(
-        test(system, &["--all", "--timeout", "5s", "-o", "json"]),
+        test(system, &["--all", "--timeout", "20s", "-o", "json"]),
         point.answer_point(system, json!([result("node1", "node3", "lost")])),
     );
     let tests: Value = serde_json::from_slice(&output.stdout).expect("JSON");
