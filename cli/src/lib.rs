@@ -4,6 +4,7 @@
 pub mod apply;
 pub mod check;
 pub mod commands;
+mod connectivity;
 pub mod import;
 mod inspect;
 pub mod install;

@@ -77,9 +77,12 @@ pub(crate) fn print_table<const N: usize>(header: [&str; N], rows: impl IntoIter
 /// The colour of a cell that is nothing but the word of a phase, a status or a change.
 fn colour(text: &str) -> Option<Color> {
     match text {
-        "ready" | "configured" | "confirmed" | "True" | "create" => Some(Color::Green),
-        "error" | "refused" | "unreachable" | "False" | "delete" => Some(Color::Red),
-        "pending" | "configuring" | "terminating" | "waiting" | "change" => Some(Color::Yellow),
+        "ready" | "configured" | "confirmed" | "True" | "create" | "passed" | "answered" | "isolated" => {
+            Some(Color::Green)
+        }
+        "error" | "refused" | "unreachable" | "False" | "delete" | "lost" | "silent" | "too-big"
+        | "leaking" => Some(Color::Red),
+        "pending" | "configuring" | "terminating" | "waiting" | "change" | "unasked" => Some(Color::Yellow),
         _ => None,
     }
 }

@@ -133,6 +133,10 @@ export type Tier = "pods" | "interfaces" | "bridges" | "nics" | "leaves" | "spin
 export interface Path {
   object: Row;
   conditions: Condition[];
+  /** The answer to the last request for new probes; absent: nobody asks, or no answer is there yet. */
+  verification?: Verification;
+  /** The command that asks for new probes; absent: nothing is probed for its kind, or it is a dump. */
+  test?: string;
   /** The networks on the path. */
   networks: { object: string; vlan: number; phase: Phase; subnets: string[] }[];
   hops: Hop[];
@@ -145,6 +149,28 @@ export interface Path {
   /** The commands that show the same. */
   commands: string[];
   missing: Missing[];
+}
+
+/** What agents found when somebody asked for new probes. What failed comes first. */
+export interface Verification {
+  results?: ProbeResult[];
+  /** How many results are left out. */
+  leftOut?: number;
+}
+
+export interface ProbeResult {
+  /** The node that asked. */
+  from: string;
+  /** The node or gateway that was asked; absent: nobody. */
+  to?: string;
+  vlan: number;
+  /** The VLAN on which the next node was, where that is another one. */
+  other?: number;
+  outcome: "lost" | "leaking" | "too-big" | "silent" | "unasked" | "passed" | "answered" | "isolated";
+  /** The MAC addresses that answered for a gateway. */
+  macs?: string[];
+  /** Why the node was not asked. */
+  reason?: string;
 }
 
 export interface Condition {

@@ -1,5 +1,5 @@
 // Which state is worse, and how states and phases look.
-import type { Phase, State } from "./api";
+import type { Phase, ProbeResult, State } from "./api";
 
 /** The states, worst first. */
 export const STATES: readonly State[] = ["refused", "unreachable", "missing", "waiting", "unknown", "confirmed"];
@@ -68,3 +68,22 @@ export const PHASES: readonly Phase[] = [
 
 /** The word for a phase; `-` is an object without a status. */
 export const phaseWord = (p: Phase): string => (p === "-" ? "no status" : p);
+
+/** An outcome that this version does not know is neither good nor bad. */
+export function toneOfOutcome(outcome: ProbeResult["outcome"]): Tone {
+  switch (outcome) {
+    case "lost":
+    case "silent":
+    case "too-big":
+    case "leaking":
+      return "bad";
+    case "unasked":
+      return "wait";
+    case "passed":
+    case "answered":
+    case "isolated":
+      return "good";
+    default:
+      return "none";
+  }
+}

@@ -6,6 +6,7 @@ mod blame;
 mod callbacks;
 mod chart;
 mod check;
+mod connectivity;
 mod driver;
 mod external;
 mod generate;
@@ -73,6 +74,7 @@ enum Command {
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
     Status(status::StatusArgs),
+    Connectivity(connectivity::ConnectivityArgs),
     Trace(trace::TraceArgs),
     Blame(blame::BlameArgs),
     Addresses(addresses::AddressesArgs),
@@ -98,8 +100,8 @@ enum Command {
 }
 
 impl Eno {
-    /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line or a plan in
-    /// which something would fail.
+    /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line, a plan in which
+    /// something would fail, or a test of connectivity without an answer.
     pub fn run(self) -> ExitCode {
         exit_code(self.dispatch())
     }
@@ -113,6 +115,9 @@ impl Eno {
                 tokio::select! { result = status::run(args) => result, () = stop.cancelled() => Ok(()) }
             }),
             Command::Status(args) => for_user(status::run(args)),
+            Command::Connectivity(args) => {
+                return for_people(async |stop| Ok(connectivity::run(args, stop).await));
+            }
             Command::Trace(args) => for_user(trace::run(args)),
             Command::Blame(args) => for_user(blame::run(args)),
             Command::Addresses(args) => for_user(addresses::run(args)),

@@ -29,6 +29,30 @@ fn service(name: &str) -> Value {
     })
 }
 
+/// A service that loses packets, with the answer to a request for new probes.
+fn lossy_service() -> Value {
+    let mut service = service("lossy");
+    service["spec"] = json!({ "SegmentationID": 7 });
+    service["metadata"]["annotations"] =
+        json!({ "eno.k8s.io/verify": r#"{"nonce": "eno-00c0ffee00c0ffee"}"# });
+    let at = "2026-01-01T00:00:00Z";
+    service["status"] = json!({
+        "phase": "ready",
+        "conditions": [
+            { "type": "Verified", "status": "False", "reason": "Lost", "lastTransitionTime": at,
+              "message": "leaf2 Ethernet48 to dc-gw: all 6 probes through it fail, all others pass" },
+            { "type": "Miswired", "status": "True", "reason": "OtherPort", "lastTransitionTime": at,
+              "message": "node1 eth1 is in Ethernet2, and Ports says Ethernet1" },
+        ],
+        "verification": { "nonce": "eno-00c0ffee00c0ffee", "complete": true, "leftOut": 2, "results": [
+            { "from": "node1", "to": "node2", "vlan": 7, "outcome": "lost" },
+            { "from": "node2", "to": "10.0.0.1", "vlan": 7, "outcome": "answered", "macs": ["02:00:00:00:00:01"] },
+            { "from": "node3", "vlan": 7, "other": 8, "outcome": "unasked", "reason": "busy" },
+        ] },
+    });
+    service
+}
+
 fn transition(counter: u64) -> Value {
     json!({
         "id": format!("u-{counter}"), "uid": "u", "counter": counter, "kind": "L2Service", "name": "a", "phase": "ready",
@@ -41,6 +65,7 @@ fn dump(dir: &TempDir) -> PathBuf {
     let collector = Collector::new(LIMITS).expect("a temporary file");
     let mut services = Entry::new("cluster/l2services.jsonl");
     services.object(&service("a"));
+    services.object(&lossy_service());
     collector.add("l2services", services);
     let mut transitions = Entry::new("nats/ENO_TRANSITIONS.jsonl");
     for counter in [1, 2] {
@@ -77,6 +102,11 @@ async fn dump_is_read_back() {
     let object = cluster.object(&key).expect("the service");
     assert_eq!(object.data["spec"]["CallbackURL"], "https://host/REDACTED");
     assert!(object.metadata.managed_fields.is_none());
+    // What probes found is as it was.
+    let lossy = cluster.object(&Key::cluster(Kind::L2Service, &"lossy".into())).expect("the service");
+    assert_eq!(lossy.data["status"], lossy_service()["status"]);
+    let shown = crate::inspect::status::conditions(lossy);
+    assert!(shown[0].message.contains("leaf2 Ethernet48") && shown[1].kind == "Miswired", "{shown:?}");
     let messages = dump.messages().expect("messages");
     let of = |name| ObjectRef { kind: "L2Service", namespace: None, name };
     let counters: Vec<u64> = trace::transitions(&messages, of("a"))

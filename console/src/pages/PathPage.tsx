@@ -9,6 +9,7 @@ import { ObjectLink } from "../components/ObjectLink";
 import { cardElementId, PathDrawing } from "../components/PathDrawing";
 import { Page } from "../components/Page";
 import { focusLater } from "../components/Panel";
+import { Probes } from "../components/Probes";
 import { Icon, PhaseBadge } from "../components/Status";
 import { Ago } from "../components/Time";
 import { many, natural, parts } from "../format";
@@ -71,6 +72,9 @@ export function PathPage({ object }: { object: string }) {
                   <Empty title="No conditions yet.">The engine has not reported on this object.</Empty>
                 )}
               </section>
+              {(path.test !== undefined || path.verification !== undefined) && (
+                <Probes verification={path.verification} test={path.test} />
+              )}
               <section class="block">
                 <h2>Networks</h2>
                 <Networks path={path} />

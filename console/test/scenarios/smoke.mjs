@@ -15,6 +15,8 @@ export default async function smoke(world) {
   await world.load(pathOf(input.object));
   await world.drawn();
   await world.seen("a hop that is confirmed", world.hops(/confirmed/));
+  await world.seen("what a probe found", page.getByRole("row", { name: /node1 node3 3730 lost/ }));
+  await world.seen("the command that asks", page.getByLabel(/^Command: eno connectivity test l2serviceattachment/));
   await world.accessible("a path");
   await world.shot("path");
 

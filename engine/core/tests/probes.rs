@@ -27,6 +27,10 @@ fn unknown(w: &World, key: &Key, message: &str) {
     assert_verified(w, key, false, ConditionReason::NotProbed, message);
 }
 
+fn impossible(w: &World, key: &Key, message: &str) {
+    assert_verified(w, key, false, ConditionReason::CannotProbe, message);
+}
+
 fn degraded(w: &World, key: &Key) -> Option<ConditionReason> {
     find(w, key, ConditionType::Degraded).map(|one| one.reason)
 }
@@ -245,8 +249,8 @@ fn what_agents_cannot_ask_is_unknown() {
         });
         let b = w.apply_and_settle(other);
         let message = format!("agents can't probe what {name} makes for {}", vlan_type.as_str());
-        unknown(&w, &b, &message);
-        unknown(&w, &Key::cluster(Kind::L2Service, &to_name("t")), &message);
+        impossible(&w, &b, &message);
+        impossible(&w, &Key::cluster(Kind::L2Service, &to_name("t")), &message);
         w.delete_and_settle(&b);
     }
     // The agents could not ask.
@@ -260,7 +264,7 @@ fn what_agents_cannot_ask_is_unknown() {
         w.remove_node_and_settle(node);
     }
     assert_eq!(w.probes_of("node1"), []);
-    unknown(&w, &a, "there is no other node and no gateway to ask");
+    impossible(&w, &a, "there is no other node and no gateway to ask");
 }
 
 #[test]
@@ -270,7 +274,7 @@ fn port_security_of_openstack_drops_probes() {
         spec.device.neutron =
             Some(eno_schemas::NeutronSettings { port_security: true, ..Default::default() });
     }));
-    unknown(&w, &a, "FabricDevice leaf1: port security drops what agents send");
+    impossible(&w, &a, "FabricDevice leaf1: port security drops what agents send");
     assert_eq!(w.probes_of("node1"), []);
 }
 
@@ -366,7 +370,7 @@ fn gate_lets_through_what_cannot_be_probed() {
     w.apply(service("s", 100, &[]));
     let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     assert_eq!(w.phase(&a), Phase::Ready);
-    unknown(&w, &a, "there is no other node and no gateway to ask");
+    impossible(&w, &a, "there is no other node and no gateway to ask");
 }
 
 #[test]

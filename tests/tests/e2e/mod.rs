@@ -7,6 +7,7 @@ mod bad_input;
 mod bridge_domains;
 mod callbacks;
 mod check;
+mod connectivity;
 mod deletion;
 mod fabric;
 mod gateway;

@@ -5,6 +5,7 @@ use eno_tests::browser::{ConsoleOptions, run_scenario};
 use eno_tests::{access, service, with_shared_sandbox};
 use serde_json::{Value, json};
 
+use crate::e2e::connectivity::Target;
 use crate::e2e::create_namespace_and_point;
 
 #[test]
@@ -14,6 +15,9 @@ fn browser_draws_each_page_and_a_change_arrives() {
         let network =
             [service("uismoke-a", 3730, "PhysicalNW: [dc-gw]"), access("uismoke", "a", "uismoke-a")].concat();
         system.apply_until_ready::<L2ServiceAttachment>(&network, "uismoke/a").await;
+        let lost = json!({ "from": "node1", "to": "node3", "vlan": 3730, "outcome": "lost" });
+        let answer = json!({ "nonce": "n", "complete": true, "results": [lost] });
+        Target("L2ServiceAttachment", "uismoke/a").write(system, json!({ "verification": answer })).await;
         let more = service("uismoke-new", 3731, "PhysicalNW: [island-gw]");
         let console = system.console(&ConsoleOptions::default()).await;
         let input = json!({ "object": "L2ServiceAttachment/uismoke/a", "changed": "uismoke-new" });

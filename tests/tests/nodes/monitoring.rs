@@ -63,6 +63,34 @@ fn metrics(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn dashboard_shows_documented_metrics_each_in_a_panel_of_its_own() {
+    let text = std::fs::read_to_string(monitoring().join("dashboard.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<u64> = panels.iter().filter_map(|panel| panel["id"].as_u64()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have one id");
+    // Each place of the grid belongs to one panel.
+    let mut places = BTreeSet::new();
+    for panel in panels {
+        let side = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        for (x, y) in (0..side("w")).flat_map(|x| (0..side("h")).map(move |y| (x, y))) {
+            let place = (side("x") + x, side("y") + y);
+            assert!(place.0 < 24 && places.insert(place), "{} covers another panel", panel["title"]);
+        }
+    }
+    let shown = metrics(&queries().concat());
+    let book =
+        std::fs::read_to_string(monitoring().join("../../docs/src/reference/metrics.md")).expect("a page");
+    for metric in &shown {
+        let name = metric.trim_end_matches("_bucket");
+        assert!(book.contains(&format!("`{name}`")), "{metric} has no line");
+    }
+    for metric in ["eno_engine_packets_lost", "eno_agent_probes_total"] {
+        assert!(shown.contains(metric), "{metric} is not shown");
+    }
+}
+
+#[test]
 fn alerts_pass_their_tests() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("rules.yaml"), rules()).expect("written");

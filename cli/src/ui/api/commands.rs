@@ -1,6 +1,6 @@
 //! The commands with the same answer, to be copied into a shell. Every word is quoted: ports and files have any name.
 
-use eno_engine::forecast::Key;
+use eno_engine::forecast::{Key, Kind};
 
 use crate::inspect::source::Source;
 use crate::ui::App;
@@ -22,6 +22,19 @@ pub(super) fn about(app: &App, command: &str, key: &Key) -> String {
         Some(namespace) => eno(app, &[command, &object, "-n", namespace]),
         None => eno(app, &[command, &object]),
     }
+}
+
+/// `eno connectivity test OBJECT`; `None`: nothing is probed for its kind, or it is a dump.
+pub(super) fn connectivity_test(app: &App, key: &Key) -> Option<String> {
+    let (Source::Live(_), Kind::L2ServiceAttachment | Kind::L2Service | Kind::ConnectionPoint) =
+        (&app.source, key.kind)
+    else {
+        return None;
+    };
+    let object = format!("{}/{}", key.kind.as_str().to_lowercase(), key.name);
+    let mut words = vec!["connectivity", "test", &object];
+    words.extend(key.namespace().into_iter().flat_map(|namespace| ["-n", namespace]));
+    Some(eno(app, &words))
 }
 
 /// `kubectl get RESOURCE NAME -o yaml`, with the options that choose the same cluster; `None`: it is a dump.

@@ -6,6 +6,8 @@ use axum::Json;
 use axum::extract::{Query, State};
 use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::observation::Tier;
+use eno_nbi_crds::Verification;
+use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -25,6 +27,12 @@ pub(super) struct Asked {
 pub(super) struct Path {
     object: Row,
     conditions: Vec<Condition>,
+    /// The answer to the last request for new probes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verification: Option<Verification>,
+    /// The command that asks for new probes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test: Option<String>,
     networks: Vec<Network>,
     hops: Vec<Hop>,
     links: Vec<Link>,
@@ -59,6 +67,8 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
     Ok(Json(Path {
         object: row(&key, source),
         conditions: conditions(source),
+        verification: verification(source),
+        test: commands::connectivity_test(&app, &key),
         networks: networks_of(world, &key),
         hops,
         links,
@@ -68,6 +78,11 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
         commands,
         missing: missing(&app, world, &state.reports),
     }))
+}
+
+/// What agents found when somebody asked for new probes.
+fn verification(object: &DynamicObject) -> Option<Verification> {
+    Verification::deserialize(object.data.pointer("/status/verification")?).ok()
 }
 
 /// The networks that an object is or attaches to, as far as the viewer may read them.

@@ -86,7 +86,7 @@ impl Evaluator<'_> {
                 self.verify(&spec.connection_point)?;
                 let request = self.probe_request(key, spec, networks, is_confirmed);
                 evaluation.verified = Some(match &request.hindrance {
-                    Some(why) => Verified::unknown(why),
+                    Some(why) => Verified::impossible(why),
                     None if request.vlans.is_empty() => Verified::awaited(),
                     None => self.verdict(of_request(&request)),
                 });
@@ -243,7 +243,7 @@ impl Evaluator<'_> {
         let can_be =
             attachments.iter().any(|request| request.is_none_or(|request| request.hindrance.is_none()));
         Some(match first.and_then(|first| first.hindrance.as_ref()) {
-            Some(why) if !can_be => Verified::unknown(why),
+            Some(why) if !can_be => Verified::impossible(why),
             _ => Verified::awaited(),
         })
     }
@@ -282,7 +282,7 @@ impl Evaluator<'_> {
             asks_gateways || (one.asks_nodes() && nodes.has_ring(one.point))
         };
         if !all.iter().any(asks) {
-            return Verified::unknown("there is no other node and no gateway to ask");
+            return Verified::impossible("there is no other node and no gateway to ask");
         }
         if !all.iter().any(|one| nodes.has_agent(one.point)) {
             return Verified::unknown("no agent of its nodes is alive");

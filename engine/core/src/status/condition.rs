@@ -91,6 +91,8 @@ pub enum ConditionReason {
     Answers,
     /// The device has what is desired.
     AsWanted,
+    /// Nothing can be asked.
+    CannotProbe,
     /// The clocks of two processes differ.
     ClocksDiffer,
     /// Every target has confirmed it.
@@ -180,7 +182,7 @@ pub enum ConditionReason {
 impl ConditionReason {
     /// True when it can't be told whether the condition holds: its status is `Unknown`.
     pub fn is_unknown(self) -> bool {
-        matches!(self, Self::LinkLocal | Self::NotProbed)
+        matches!(self, Self::CannotProbe | Self::LinkLocal | Self::NotProbed)
     }
 }
 

@@ -55,7 +55,12 @@ impl Verified {
         Self { state, is_awaited: false }
     }
 
-    /// Nothing is asked, for this reason.
+    /// Nothing can be asked, for this reason.
+    pub fn impossible(why: impl Into<String>) -> Self {
+        Self::new(false, ConditionReason::CannotProbe, why)
+    }
+
+    /// Nothing is asked, for this reason. It may be later.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self::new(false, ConditionReason::NotProbed, why)
     }
