@@ -56,6 +56,8 @@ pub enum Event {
     DriversWithoutVrfs(BTreeSet<Name>),
     /// The drivers that answer lookups: on which ports switches have learnt the MAC addresses of probes.
     DriversWithLookups(BTreeSet<Name>),
+    /// The nodes with a live agent that says that it does not probe.
+    AgentsWithoutVisits(BTreeSet<Name>),
     /// The drivers whose clocks differ from that of the engine, and how.
     SkewedDrivers(BTreeMap<Name, Name>),
     /// The delay of [`Effect::Retry`] is over; with its attempt.

@@ -9,11 +9,13 @@ use ipnet::IpNet;
 
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::locate::{Gateway, Probe, ProbeEnd, locate};
-use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
+use crate::kinds::{AttachmentSpec, LeadsTo, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
 use crate::name::and_more;
+use crate::node::demands::Demand;
 use crate::node::probes::{MAX_GATEWAYS, ProbeRequest, ProbedVlan, Tally};
 use crate::node::shape::Shape;
 use crate::status::evaluation::{Evaluation, Verified};
+use crate::status::hop::Part;
 use crate::status::inputs::Inputs;
 use crate::{ConditionReason, Key, Kind, Name};
 
@@ -92,7 +94,7 @@ impl Evaluator<'_> {
                 let request = self.probe_request(key, spec, networks, is_confirmed);
                 evaluation.verified = Some(match &request.hindrance {
                     Some(why) => Verified::unknown(why),
-                    None if request.vlans.is_empty() => Verified::awaited(),
+                    None if request.vlans.is_empty() => Verified::without_path(),
                     None => self.verdict(of_request(&request)),
                 });
                 Some(request)
@@ -113,7 +115,7 @@ impl Evaluator<'_> {
         let verified = evaluation.verified.as_ref()?;
         let nodes = self.hosts.nodes;
         let mut vlans = nodes.probe_request(key).into_iter().flat_map(of_request);
-        let why = if verified.is_awaited || verified.fails() {
+        let why = if verified.awaits.is_some() || verified.fails() {
             &*verified.state.message
         } else if !vlans.all(|(of, vid, _)| nodes.is_probed_by_all(&of.point, &of.network, vid)) {
             "some nodes have not probed yet"
@@ -143,11 +145,30 @@ impl Evaluator<'_> {
             Err(why) => return hindered(spec, why),
         };
         let (point, services) = (spec.connection_point.clone(), services_of(spec));
-        let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
-        let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
+        let demand = self.hosts.demand(key).filter(|demand| demand.network == network);
+        let carried = |path: &&NetworkPath| {
+            demand.is_some_and(|demand| {
+                let is_carried = demand.vids.contains(&path.vid);
+                is_carried && (is_confirmed || self.is_path_confirmed(key, demand, path))
+            })
+        };
         let vlans = networks.iter().filter(carried);
         let vlans = vlans.map(|path| (path.vid, self.probed_vlan(key, &point, path))).collect();
         ProbeRequest { point, network, services, vlans, hindrance: None }
+    }
+
+    /// True when all on the path of a VLAN is there, but for what leads to nodes that do not probe.
+    fn is_path_confirmed(&self, key: &Key, demand: &Demand, path: &NetworkPath) -> bool {
+        let probes = |node: &Name| self.hosts.nodes.probes_at(&demand.point, node).is_some();
+        let mut is_there = path.gap.is_none() && self.hosts.has_vlan(demand, path.vid);
+        self.visit_network(key, path, PortsVisited::All, &mut |hop| {
+            let is_idle = match hop.part {
+                Part::Port { leads_to: Some(LeadsTo::Node { node, .. }), .. } => !probes(node),
+                _ => false,
+            };
+            is_there &= is_idle || hop.state.is_there();
+        });
+        is_there
     }
 
     /// The network of the host through which an attachment is probed; or why it can't be.
@@ -249,7 +270,8 @@ impl Evaluator<'_> {
             attachments.iter().any(|request| request.is_none_or(|request| request.hindrance.is_none()));
         Some(match first.and_then(|first| first.hindrance.as_ref()) {
             Some(why) if !can_be => Verified::unknown(why),
-            _ => Verified::awaited(),
+            _ if attachments.iter().any(Option::is_none) => Verified::awaited(),
+            _ => Verified::without_path(),
         })
     }
 
@@ -289,6 +311,11 @@ impl Evaluator<'_> {
             let asks_gateways = one.verify.between != VerifyBetween::Nodes && !one.vlan.gateways.is_empty();
             asks_gateways || (one.asks_nodes() && nodes.has_ring(one.point))
         };
+        if !all.iter().any(|one| nodes.has_agent(one.point))
+            && all.iter().any(|one| nodes.has_agent_without_visits(one.point))
+        {
+            return Verified::unknown("the agents of its nodes are of a version that does not probe");
+        }
         if !all.iter().any(asks) {
             return Verified::unknown("there is no other node and no gateway to ask");
         }

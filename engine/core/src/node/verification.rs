@@ -60,8 +60,8 @@ impl Nodes {
         let since = vlans.iter().chain(others).map(|vid| probed.since.get(&vid).copied());
         let since = since.collect::<Option<Vec<u64>>>()?.into_iter().max().unwrap_or_default();
         let key = (point.clone(), network.to_owned());
-        let nodes = placed.nodes.iter().filter_map(|name| Some((name, self.targets.get(name)?)));
-        let results = nodes.filter(|(_, node)| node.is_probing() && !vlans.is_empty()).map(|(name, node)| {
+        let nodes = placed.nodes.iter().filter_map(|name| Some((name, self.probes_at(point, name)?)));
+        let results = nodes.filter(|_| !vlans.is_empty()).map(|(name, node)| {
             let results = &**node.counted.get(&key).filter(|_| node.caught_up(since))?;
             let next = self.neighbours(point, name).filter(|_| asks_next).map(|(next, _)| next);
             let has_result =

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use eno_core::ConditionReason;
 use eno_core::kinds::{LeadsTo, Spec};
-use eno_core::{ConditionType, Key, Kind, Name, Participant, PendingCommand, Target};
+use eno_core::{Aspect, ConditionType, Key, Kind, Name, Part, Participant, PendingCommand, Target};
 use eno_schemas::{
     Applied, CrossedVlans, Desired, FabricDesired, GatewayAnswer, Lookup, NetworkProbes, NodeDesired,
     Outcome, ProbeResults, Station, Unasked, VlanId, VlanSet, probe_mac,
@@ -167,28 +167,39 @@ impl World {
         }
     }
 
-    /// Those of these VLANs that an attachment has at a connection point whose path is confirmed.
+    /// Those of these VLANs that an attachment has at a connection point whose path is confirmed, but for what leads to nodes
+    /// that do not probe.
     fn confirmed_vlans(&self, point: &str, vlans: &VlanSet) -> VlanSet {
-        let is_on_path = |kind| matches!(kind, ConditionType::FabricReady | ConditionType::NodesReady);
-        let is_confirmed = |key: &Key| {
-            let path = self.engine.path(key);
-            path.iter().filter(|hop| is_on_path(hop.part.condition())).all(|hop| hop.state.is_there())
-        };
-        let attachments = self.objects.iter().filter_map(|(key, object)| match &object.spec {
-            Ok(Spec::Attachment(_)) => Some(key),
-            _ => None,
-        });
-        let confirmed = attachments.filter(|key| is_confirmed(key)).filter_map(|key| {
-            let realized = self.engine.status(key)?.realized.clone()?;
-            let spec = realized.attachment()?;
+        let probing: BTreeSet<&Name> =
+            self.nodes.keys().filter(|node| self.is_to_probe(node, point)).collect();
+        let mut confirmed = VlanSet::EMPTY;
+        for (key, object) in &self.objects {
+            let Ok(Spec::Attachment(_)) = &object.spec else { continue };
+            let realized = self.engine.status(key).and_then(|status| status.realized.clone());
+            let Some(spec) = realized.as_deref().and_then(Spec::attachment) else { continue };
             if *spec.connection_point != *point {
-                return None;
+                continue;
             }
             let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name));
             let granted = services.filter_map(|service| self.engine.status(&service)?.realized.clone());
-            Some(granted.filter_map(|realized| Some(realized.service()?.vid)).collect::<VlanSet>())
-        });
-        confirmed.fold(VlanSet::EMPTY, |all, own| all.union(&own)).intersection(vlans)
+            let vids: BTreeSet<VlanId> =
+                granted.filter_map(|realized| Some(realized.service()?.vid)).collect();
+            let path = self.engine.path(key);
+            let is_there = |vid: VlanId| {
+                let of_vlan = path.iter().filter(|hop| is_needed(&hop.part, vid, &probing, vids.len() == 1));
+                of_vlan.into_iter().all(|hop| hop.state.is_there())
+            };
+            confirmed = confirmed.union(&vids.iter().copied().filter(|vid| is_there(*vid)).collect());
+        }
+        confirmed.intersection(vlans)
+    }
+
+    /// True when a node is to probe at a connection point.
+    fn is_to_probe(&self, node: &Name, point: &str) -> bool {
+        match self.engine.desired(&Target::Node(node.clone())).as_ref().map(|(_, desired)| &**desired) {
+            Some(Desired::Node(node)) => node.probes.iter().any(|probes| probes.point == point),
+            _ => false,
+        }
     }
 
     /// Where packets count as lost, an agent found so in its last report, or nothing is probed now. Everything is settled.
@@ -224,5 +235,20 @@ impl World {
             Some(Desired::Node(desired)) => desired.probes.clone(),
             _ => Vec::new(),
         }
+    }
+}
+
+/// True of a hop that has to be there before a VLAN is probed. `is_only`: the attachment has no other VLAN.
+fn is_needed(part: &Part<'_>, vid: VlanId, probing: &BTreeSet<&Name>, is_only: bool) -> bool {
+    if !matches!(part.condition(), ConditionType::FabricReady | ConditionType::NodesReady) {
+        return false;
+    }
+    match part {
+        Part::Port { leads_to: Some(LeadsTo::Node { node, .. }), .. } if !probing.contains(node) => false,
+        Part::Port { vlan, .. } => *vlan == vid,
+        Part::Network { node, .. } | Part::Nic { node, .. } if !probing.contains(node) => false,
+        Part::Network { aspect: Aspect::Vlan(own), .. } => *own == vid,
+        Part::Network { .. } | Part::Nic { .. } => true,
+        _ => is_only,
     }
 }

@@ -8,7 +8,6 @@ use crate::Name;
 use crate::node::Nodes;
 use crate::node::probes::findings::{findings, has_passed};
 use crate::node::probes::{Results, Tally};
-use crate::node::target::NodeTarget;
 use crate::work::Work;
 
 impl Nodes {
@@ -31,9 +30,8 @@ impl Nodes {
     /// True when each node whose agent is alive has found something on a VLAN.
     pub(crate) fn is_probed_by_all(&self, point: &Name, network: &str, vid: VlanId) -> bool {
         let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
-        let probes = |name: &&Name| {
-            self.probes.alive.contains(*name) && self.targets.get(*name).is_some_and(NodeTarget::is_probing)
-        };
+        let probes =
+            |name: &&Name| self.probes.alive.contains(*name) && self.probes_at(point, name).is_some();
         let found: BTreeSet<&Name> = self
             .results(point, network)
             .filter(|(_, results)| findings(Some(results)).values().any(|vlans| vlans.contains(vid)))
@@ -60,6 +58,7 @@ impl Nodes {
 
     /// Requests the evaluation of what is probed at a connection point.
     pub(super) fn evaluate_probed(&self, point: &Name, work: &mut Work) {
+        work.evaluate.extend(self.probes.waiting.get(point).into_iter().flatten().cloned());
         let networks = self.probes.networks.get(point).into_iter().flat_map(BTreeMap::values);
         for (key, vlan) in networks.flat_map(|probed| probed.users.values().flatten()) {
             work.evaluate.extend([key.clone(), vlan.service.clone()]);
@@ -69,7 +68,8 @@ impl Nodes {
     /// Counts what a node found: that of its last report while it is ready and its agent is alive, else nothing.
     pub(in crate::node) fn recount(&mut self, name: &Name, work: &mut Work) {
         let Some(node) = self.targets.get(name) else { return };
-        let counts = node.ready && self.probes.alive.contains(name);
+        let is_able = !self.probes.without_visits.contains(name);
+        let counts = node.ready && is_able && self.probes.alive.contains(name);
         let is_known = |(point, network): &(Name, String)| {
             node.points.contains_key(point) && self.shape(point, network).is_some()
         };

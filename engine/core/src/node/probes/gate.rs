@@ -27,6 +27,9 @@ impl Nodes {
         else {
             return true;
         };
+        if self.probes.without_visits.contains(name) {
+            return true;
+        }
         let is_asked = self.render_probes(name, node).iter().any(|probes| probes.point == **point);
         if !is_asked && !self.probes.waiting.contains_key(point) {
             return true;

@@ -68,6 +68,8 @@ pub(in crate::node) struct Probes {
     pub(in crate::node) networks: BTreeMap<Name, BTreeMap<String, Probed>>,
     /// The nodes whose agents are alive.
     alive: BTreeSet<Name>,
+    /// The nodes whose agents say that they do not probe.
+    without_visits: BTreeSet<Name>,
     /// The objects that ask for new probes and have no answer yet.
     pub(in crate::node) verifying: BTreeSet<Key>,
 }

@@ -20,11 +20,45 @@ const DEFAULT_MTU: u32 = 1500;
 const MIN_MTU: u32 = 1280;
 
 impl Nodes {
+    /// A node that probes at a connection point: others ask it, and wait for its results. One that joins does not, until it
+    /// has a network of the connection point.
+    pub(crate) fn probes_at(&self, point: &Name, name: &Name) -> Option<&NodeTarget> {
+        let is_able = |node: &&NodeTarget| node.can_probe() && node.points.contains_key(point);
+        let node = self.targets.get(name).filter(is_able)?;
+        if self.probes.without_visits.contains(name) {
+            return None;
+        }
+        let has_network = |(network, _): (&String, _)| node.observed_network(network).is_some();
+        self.networks_of(point).any(has_network).then_some(node)
+    }
+
+    /// The connection points at which a node probes.
+    pub(in crate::node) fn rings_of(&self, name: &Name) -> BTreeSet<Name> {
+        let points = self.targets.get(name).into_iter().flat_map(|node| node.points.keys());
+        points.filter(|point| self.probes_at(point, name).is_some()).cloned().collect()
+    }
+
+    /// Notes which agents say that they do not probe. Nothing waits for these.
+    pub(crate) fn set_without_visits(&mut self, nodes: BTreeSet<Name>, work: &mut Work) {
+        let before = std::mem::replace(&mut self.probes.without_visits, nodes);
+        for name in before.symmetric_difference(&self.probes.without_visits.clone()) {
+            self.recount(name, work);
+            self.update_rings(name, work);
+            self.reevaluate_waiters(name, work);
+            self.label_queue.insert(name.clone());
+        }
+    }
+
+    /// True when the agent of a node of a connection point says that it does not probe.
+    pub(crate) fn has_agent_without_visits(&self, point: &Name) -> bool {
+        let mut nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
+        nodes.any(|name| self.probes.without_visits.contains(name))
+    }
+
     /// The node that another one asks at a connection point, and the one that asks it.
     pub(crate) fn neighbours(&self, point: &Name, name: &Name) -> Option<(&Name, &Name)> {
         let nodes = &self.points.get(point)?.nodes;
-        let asks =
-            |other: &&Name| *other != name && self.targets.get(*other).is_some_and(NodeTarget::is_probing);
+        let asks = |other: &&Name| *other != name && self.probes_at(point, other).is_some();
         let after = (Bound::Excluded(name), Bound::Unbounded);
         let next = nodes.range::<Name, _>(after).find(asks).or_else(|| nodes.iter().find(asks))?;
         let before = nodes.range::<Name, _>(..name).rev().find(asks);
@@ -34,14 +68,14 @@ impl Nodes {
     /// True when at least two nodes of a connection point probe.
     pub(crate) fn has_ring(&self, point: &Name) -> bool {
         let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
-        nodes.filter_map(|name| self.targets.get(name)).filter(|node| node.is_probing()).nth(1).is_some()
+        nodes.filter(|name| self.probes_at(point, name).is_some()).nth(1).is_some()
     }
 
     /// True when the agent of a node that probes at a connection point is alive.
     pub(crate) fn has_agent(&self, point: &Name) -> bool {
         let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
         let mut alive = nodes.filter(|name| self.probes.alive.contains(*name));
-        alive.any(|name| self.targets.get(name).is_some_and(NodeTarget::is_probing))
+        alive.any(|name| self.probes_at(point, name).is_some())
     }
 
     /// Bytes of the packets that are to pass on a network of a connection point: what its attachments want.
@@ -54,10 +88,7 @@ impl Nodes {
     /// The probes of a node.
     pub(in crate::node) fn render_probes(&self, name: &Name, node: &NodeTarget) -> Vec<NetworkProbes> {
         let mut all = Vec::new();
-        if !node.is_probing() {
-            return all;
-        }
-        for point in node.points.keys() {
+        for point in node.points.keys().filter(|point| self.probes_at(point, name).is_some()) {
             let (Some(placed), Some(networks)) = (self.points.get(point), self.probes.networks.get(point))
             else {
                 continue;
