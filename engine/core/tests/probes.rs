@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eno_core::kinds::Plugin;
-use eno_core::{Condition, ConditionReason, ConditionType, Event, Key, Kind, NoticeKind, Object};
+use eno_core::{Condition, ConditionReason, ConditionType, Event, Key, Kind, NoticeKind, Object, Target};
 use eno_schemas::{CniName, NetworkProbes, Phase, VerifyBetween, VerifyMode, VlanType};
 
 use crate::edits::{edit_attachment, edit_device, edit_point};
@@ -305,10 +305,10 @@ fn results_of_a_stopped_agent_do_not_count() {
 }
 
 #[test]
-fn path_that_changes_is_probed_again_and_its_verdict_stays_meanwhile() {
+fn path_that_changes_is_probed_again_and_its_verdict_goes_meanwhile() {
     let (mut w, s, a) = probed_world();
     let before = only(&w, "node1");
-    let writes = (w.phases[&a].len(), w.statuses[&a].clone());
+    let phases = w.phases[&a].len();
     w.silent.insert(switch("leaf2"));
     let gateway = edit_device(&w.objects[&device_key("leaf2")], |spec| {
         let port = eno_core::kinds::DevicePort {
@@ -320,8 +320,16 @@ fn path_that_changes_is_probed_again_and_its_verdict_stays_meanwhile() {
     });
     w.apply_and_settle(gateway);
     assert_eq!(w.probes_of("node1"), [], "leaf2 has not confirmed the port");
-    assert_eq!((w.phases[&a].len(), w.statuses[&a].clone()), writes);
+    for key in [&s, &a] {
+        unknown(&w, key, "its path is not confirmed");
+    }
+    w.restart_and_settle();
+    assert_eq!((w.phase(&a), w.phases[&a].len()), (Phase::Ready, phases));
+    // Until the answers come, there is no verdict on the new path.
+    w.probing.absent = ["node1", "node2", "node3", "node4"].map(to_name).into();
     w.end_silence();
+    unknown(&w, &a, "not probed yet");
+    w.probe_with(|probing| probing.absent.clear());
     assert_ne!(only(&w, "node1").paths[0].revision, before.paths[0].revision);
     assert_verified(&w, &s, true, ConditionReason::Answered, "each node reaches the next one");
 }
@@ -398,4 +406,73 @@ fn gate_holds_the_label_of_a_node_whose_packets_are_lost() {
     assert_eq!(labelled(&w).len(), 3);
     w.probe_with(|probing| probing.absent.clear());
     assert_eq!(labelled(&w).len(), 4);
+}
+
+#[test]
+fn gate_waits_for_no_agent_that_does_not_probe() {
+    let mut w = World::with_agents();
+    w.apply_and_settle(point(VerifyMode::Gate, VerifyBetween::NodesAndGateway));
+    w.probing.absent.insert("node2".into());
+    w.apply(service("s", 100, &[]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    let message = "waits for the probes: some nodes have not probed yet";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Pending, message));
+    w.remove_node_and_settle("node2");
+    w.apply_node_and_settle("node2", true, true);
+    let has_label = |w: &World| w.node_labels.get("node2").is_some_and(|(points, _)| points.contains("cp"));
+    assert!(!has_label(&w));
+    w.engine.handle(Event::AgentsWithoutVisits([to_name("node2")].into()));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready);
+    assert!(has_label(&w));
+    // It is not asked either.
+    assert_eq!((w.probes_of("node2"), ring(&w, "node1")), (vec![], between("node3", "node4")));
+    w.engine.handle(Event::AgentsWithoutVisits(BTreeSet::new()));
+    w.settle();
+    assert_eq!(ring(&w, "node1"), between("node2", "node4"));
+    let all = ["node1", "node2", "node3", "node4"].map(to_name);
+    w.engine.handle(Event::AgentsWithoutVisits(all.into()));
+    w.settle();
+    unknown(&w, &a, "the agents of its nodes are of a version that does not probe");
+}
+
+#[test]
+fn vlan_without_a_path_stops_no_other_vlan_of_a_trunk() {
+    let mut w = World::with_agents();
+    for (name, id) in [("s", 100), ("t", 200), ("u", 300)] {
+        w.apply(service(name, id, &["dc"]));
+    }
+    let trunk = |services: &[&str]| {
+        edit_attachment(&attachment("a", services, "cp"), |spec| spec.vlan_type = VlanType::Trunk)
+    };
+    let a = w.apply_and_settle(trunk(&["s", "t"]));
+    w.silent.insert(switch("leaf2"));
+    w.apply_and_settle(trunk(&["s", "t", "u"]));
+    assert_eq!(only(&w, "node1").vlans().to_string(), "100,200");
+    assert_verified(&w, &a, true, ConditionReason::Answered, "each node reaches the next one");
+    unknown(&w, &Key::cluster(Kind::L2Service, &to_name("u")), "its path is not confirmed");
+    w.end_silence();
+    assert_eq!(only(&w, "node1").vlans().to_string(), "100,200,300");
+}
+
+#[test]
+fn node_that_joins_takes_no_vlan_out_of_the_probes() {
+    let (mut w, s, a) = probed_world();
+    w.remove_node_and_settle("node4");
+    let before = only(&w, "node1");
+    w.silent.insert(Target::Node("node4".into()));
+    w.apply_node_and_settle("node4", true, true);
+    assert_eq!(only(&w, "node1").paths, before.paths);
+    assert_eq!(
+        (ring(&w, "node1"), ring(&w, "node3")),
+        (between("node2", "node3"), between("node1", "node2"))
+    );
+    for key in [&s, &a] {
+        assert_verified(&w, key, true, ConditionReason::Answered, "each node reaches the next one");
+    }
+    let published = w.published;
+    w.restart_and_settle();
+    assert_eq!(w.published, published);
+    w.end_silence();
+    assert_eq!(ring(&w, "node1"), between("node2", "node4"));
 }

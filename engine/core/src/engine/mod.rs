@@ -156,6 +156,7 @@ impl Engine {
                 self.fabric.set_drivers_without_vrfs(&self.store, drivers, &mut self.work);
             }
             Event::DriversWithLookups(drivers) => self.fabric.set_drivers_with_lookups(drivers),
+            Event::AgentsWithoutVisits(nodes) => self.node.set_without_visits(nodes, &mut self.work),
             Event::SkewedDrivers(drivers) => {
                 self.fabric.skews_changed(&self.schedule.skewed_drivers, &drivers, &mut self.work);
                 self.schedule.skewed_drivers = drivers;

@@ -9,11 +9,13 @@ use ipnet::IpNet;
 
 use crate::evaluate::{Evaluator, NetworkPath, PortsVisited};
 use crate::fabric::locate::{Gateway, Probe, ProbeEnd, locate};
-use crate::kinds::{AttachmentSpec, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
+use crate::kinds::{AttachmentSpec, LeadsTo, Plugin, ServiceSpec, Spec, Verify, VrfAttachmentSpec, compat};
 use crate::name::and_more;
+use crate::node::demands::Demand;
 use crate::node::probes::{MAX_GATEWAYS, ProbeRequest, ProbedVlan, Tally};
 use crate::node::shape::Shape;
 use crate::status::evaluation::{Evaluation, Verified};
+use crate::status::hop::Part;
 use crate::status::inputs::Inputs;
 use crate::{ConditionReason, Key, Kind, Name};
 
@@ -52,6 +54,11 @@ impl Probed<'_> {
         self.gateways().filter(move |(_, answers)| is_silent(answers)).map(|(address, _)| address)
     }
 
+    /// Packets of the MTU are lost, and small ones are not.
+    fn is_too_big(&self) -> bool {
+        self.asks_nodes() && self.tally.is_some_and(|tally| tally.too_big > 0)
+    }
+
     fn is_lost(&self) -> bool {
         let silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.contains_key(&BTreeSet::new());
         (self.asks_nodes() && self.tally.is_some_and(|tally| tally.lost > 0))
@@ -87,7 +94,7 @@ impl Evaluator<'_> {
                 let request = self.probe_request(key, spec, networks, is_confirmed);
                 evaluation.verified = Some(match &request.hindrance {
                     Some(why) => Verified::impossible(why),
-                    None if request.vlans.is_empty() => Verified::awaited(),
+                    None if request.vlans.is_empty() => Verified::without_path(),
                     None => self.verdict(of_request(&request)),
                 });
                 Some(request)
@@ -108,7 +115,7 @@ impl Evaluator<'_> {
         let verified = evaluation.verified.as_ref()?;
         let nodes = self.hosts.nodes;
         let mut vlans = nodes.probe_request(key).into_iter().flat_map(of_request);
-        let why = if verified.is_awaited || verified.fails() {
+        let why = if verified.awaits.is_some() || verified.fails() {
             &*verified.state.message
         } else if !vlans.all(|(of, vid, _)| nodes.is_probed_by_all(&of.point, &of.network, vid)) {
             "some nodes have not probed yet"
@@ -138,11 +145,30 @@ impl Evaluator<'_> {
             Err(why) => return hindered(spec, why),
         };
         let (point, services) = (spec.connection_point.clone(), services_of(spec));
-        let demand = self.hosts.demand(key).filter(|demand| demand.network == network && is_confirmed);
-        let carried = |path: &&NetworkPath| demand.is_some_and(|demand| demand.vids.contains(&path.vid));
+        let demand = self.hosts.demand(key).filter(|demand| demand.network == network);
+        let carried = |path: &&NetworkPath| {
+            demand.is_some_and(|demand| {
+                let is_carried = demand.vids.contains(&path.vid);
+                is_carried && (is_confirmed || self.is_path_confirmed(key, demand, path))
+            })
+        };
         let vlans = networks.iter().filter(carried);
         let vlans = vlans.map(|path| (path.vid, self.probed_vlan(key, &point, path))).collect();
         ProbeRequest { point, network, services, vlans, hindrance: None }
+    }
+
+    /// True when all on the path of a VLAN is there, but for what leads to nodes that do not probe.
+    fn is_path_confirmed(&self, key: &Key, demand: &Demand, path: &NetworkPath) -> bool {
+        let probes = |node: &Name| self.hosts.nodes.probes_at(&demand.point, node).is_some();
+        let mut is_there = path.gap.is_none() && self.hosts.has_vlan(demand, path.vid);
+        self.visit_network(key, path, PortsVisited::All, &mut |hop| {
+            let is_idle = match hop.part {
+                Part::Port { leads_to: Some(LeadsTo::Node { node, .. }), .. } => !probes(node),
+                _ => false,
+            };
+            is_there &= is_idle || hop.state.is_there();
+        });
+        is_there
     }
 
     /// The network of the host through which an attachment is probed; or why it can't be.
@@ -244,7 +270,8 @@ impl Evaluator<'_> {
             attachments.iter().any(|request| request.is_none_or(|request| request.hindrance.is_none()));
         Some(match first.and_then(|first| first.hindrance.as_ref()) {
             Some(why) if !can_be => Verified::impossible(why),
-            _ => Verified::awaited(),
+            _ if attachments.iter().any(Option::is_none) => Verified::awaited(),
+            _ => Verified::without_path(),
         })
     }
 
@@ -262,6 +289,9 @@ impl Evaluator<'_> {
         let all: Vec<Probed<'_>> = all.into_values().collect();
         if let Some(message) = self.describe_lost(&all) {
             return Verified::new(false, ConditionReason::Lost, message);
+        }
+        if let Some(message) = self.describe_too_big(&all) {
+            return Verified::new(false, ConditionReason::TooBig, message);
         }
         if let Some(message) = self.describe_duplicates(&all) {
             return Verified::new(false, ConditionReason::DuplicateAddress, message);
@@ -281,6 +311,11 @@ impl Evaluator<'_> {
             let asks_gateways = one.verify.between != VerifyBetween::Nodes && !one.vlan.gateways.is_empty();
             asks_gateways || (one.asks_nodes() && nodes.has_ring(one.point))
         };
+        if !all.iter().any(|one| nodes.has_agent(one.point))
+            && all.iter().any(|one| nodes.has_agent_without_visits(one.point))
+        {
+            return Verified::unknown("the agents of its nodes are of a version that does not probe");
+        }
         if !all.iter().any(asks) {
             return Verified::impossible("there is no other node and no gateway to ask");
         }
@@ -303,7 +338,8 @@ impl Evaluator<'_> {
         for (from, results) in self.hosts.nodes.results(probed.point, probed.network) {
             let mut add = |to, passed| probes.push(Probe { from: from.clone(), to, passed });
             let next = self.hosts.nodes.neighbours(probed.point, from).filter(|_| probed.asks_nodes());
-            let passed = results.passed.contains(probed.vid);
+            // A packet that is too big shows that small ones pass.
+            let passed = results.passed.contains(probed.vid) || results.too_big.contains(probed.vid);
             if let Some((next, _)) = next.filter(|_| passed || results.lost.contains(probed.vid)) {
                 add(ProbeEnd::Node(next.clone()), passed);
             }
@@ -314,6 +350,20 @@ impl Evaluator<'_> {
             }
         }
         probes
+    }
+
+    /// The probes with packets of the MTU on a VLAN.
+    fn probes_of_size(&self, probed: &Probed<'_>) -> Vec<Probe> {
+        let nodes = self.hosts.nodes;
+        let probes = nodes.results(probed.point, probed.network).filter_map(|(from, results)| {
+            let passed = results.passed.contains(probed.vid);
+            if !passed && !results.too_big.contains(probed.vid) {
+                return None;
+            }
+            let (next, _) = nodes.neighbours(probed.point, from)?;
+            Some(Probe { from: from.clone(), to: ProbeEnd::Node(next.clone()), passed })
+        });
+        probes.collect()
     }
 
     /// A gateway of a service.
@@ -344,10 +394,7 @@ impl Evaluator<'_> {
         let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
         for ((service, vid), probed) in vlans {
             let probes: Vec<Probe> = probed.iter().flat_map(|one| self.probes(one)).collect();
-            let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
-            let (_, ports) = planned.unwrap_or((vid, Arc::default()));
-            let suspicions = locate(self.fabric.topology(), &ports, &probes);
-            let mut message = list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let mut message = self.locate(service, &probes);
             // What is named may be the port behind which a gateway is.
             let silent: BTreeSet<&IpAddr> = probed.iter().flat_map(|one| one.silent_gateways()).collect();
             let silent: Vec<String> = silent.into_iter().map(ToString::to_string).collect();
@@ -356,14 +403,32 @@ impl Evaluator<'_> {
             }
             located.entry(message).or_default().insert(vid);
         }
-        let texts =
-            located.iter().map(
-                |(message, vlans)| {
-                    if names_vlan { format!("VLAN {vlans}: {message}") } else { message.clone() }
-                },
-            );
-        let texts: Vec<String> = texts.take(MAX_LISTED + 1).collect();
-        (!texts.is_empty()).then(|| list(&texts))
+        by_vlan(&located, names_vlan)
+    }
+
+    /// What explains that packets of the MTU are lost on VLANs, as a message. `None`: none was lost.
+    fn describe_too_big(&self, all: &[Probed<'_>]) -> Option<String> {
+        let names_vlan = all.iter().any(|probed| probed.vid != all[0].vid);
+        let mut vlans: BTreeMap<(&Key, VlanId, u16), Vec<Probe>> = BTreeMap::new();
+        for probed in all.iter().filter(|probed| probed.is_too_big()) {
+            let mtu = self.hosts.nodes.probed_mtu(probed.point, probed.network);
+            let probes = vlans.entry((&probed.vlan.service, probed.vid, mtu)).or_default();
+            probes.extend(self.probes_of_size(probed));
+        }
+        let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
+        for ((service, vid, mtu), probes) in vlans {
+            let message = format!("packets of {mtu} bytes: {}", self.locate(service, &probes));
+            located.entry(message).or_default().insert(vid);
+        }
+        by_vlan(&located, names_vlan)
+    }
+
+    /// What explains the probes that fail on the VLAN of a service, as a message.
+    fn locate(&self, service: &Key, probes: &[Probe]) -> String {
+        let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
+        let ports = planned.map(|(_, ports)| ports).unwrap_or_default();
+        let suspicions = locate(self.fabric.topology(), &ports, probes);
+        list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     /// The addresses of gateways that several hosts have, as a message. `None`: there are none.
@@ -429,6 +494,18 @@ fn describe_answers(all: &[Probed<'_>]) -> String {
         }
     }
     list(&texts)
+}
+
+/// Messages, each with its VLANs, as one.
+fn by_vlan(located: &BTreeMap<String, VlanSet>, names_vlan: bool) -> Option<String> {
+    let texts =
+        located.iter().map(
+            |(message, vlans)| {
+                if names_vlan { format!("VLAN {vlans}: {message}") } else { message.clone() }
+            },
+        );
+    let texts: Vec<String> = texts.take(MAX_LISTED + 1).collect();
+    (!texts.is_empty()).then(|| list(&texts))
 }
 
 /// The first of some texts.

@@ -4,7 +4,7 @@ use eno_schemas::{DeviceInfo, Phase, VlanId};
 
 use crate::evaluate::{Evaluator, Finding, stalled};
 use crate::nad::pools::AddressPool;
-use crate::status::evaluation::{Evaluation, Verified};
+use crate::status::evaluation::{Awaited, Evaluation, Verified};
 use crate::store::record::Record;
 use crate::vlan::vid_of;
 use crate::work::Work;
@@ -275,16 +275,15 @@ fn conditions(
     conditions
 }
 
-/// What probes tell of an object. A verdict on a ready object stays until the next one: while its path changes, nothing is
-/// written.
+/// What probes tell of an object. A verdict on a ready object stays until the next one, unless it is on an earlier path.
 fn verified(last: &Status, generation: i64, phase: Phase, evaluation: &Evaluation) -> Option<Verified> {
     let now = evaluation.verified.as_ref()?;
     let was_ready = last.phase == Some(Phase::Ready) && last.observed_generation == generation;
-    if !(now.is_awaited && was_ready && phase == Phase::Ready) {
-        return Some(now.clone());
-    }
-    let before = last.conditions.iter().find(|condition| condition.kind == ConditionType::Verified)?;
-    Some(Verified::new(before.holds, before.reason, &*before.message))
+    let stays = now.awaits == Some(Awaited::Answers) && was_ready && phase == Phase::Ready;
+    let mut before = last.conditions.iter().filter(|_| stays);
+    let before = before.find(|one| one.kind == ConditionType::Verified && !one.reason.is_unknown());
+    let before = before.map(|before| Verified::new(before.holds, before.reason, &*before.message));
+    Some(before.unwrap_or_else(|| now.clone()))
 }
 
 /// The condition of a part of a path. `hindered`: whether it was refused, and the message.

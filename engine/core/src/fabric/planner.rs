@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eno_schemas::{RoutedInterface, VlanId};
 
-use crate::kinds::{BridgeDomainSpec, ServiceSpec, Spec, VrfAttachmentSpec};
+use crate::kinds::{BridgeDomainSpec, LeadsTo, ServiceSpec, Spec, VrfAttachmentSpec};
 use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::vlan::{VlanScope, Vlans, vid_of};
@@ -240,7 +240,8 @@ impl Fabric {
         self.networks.get(network)?.unled.get(router).map(String::as_str)
     }
 
-    /// A hash of the names of ports that is the same in every process.
+    /// A hash of the names of ports that is the same in every process. Those that lead to nodes don't count: a node that joins
+    /// changes the path of no other.
     pub fn hash_of(&self, ports: &Arc<Ports>) -> u64 {
         let place = Arc::as_ptr(ports).addr();
         if let Some((_, hash)) = self.hash_cache.borrow().get(&place) {
@@ -249,8 +250,10 @@ impl Fabric {
         let mut inputs = Inputs::default();
         for (device, indices) in ports.iter() {
             let names = self.topology.port_names(device);
-            let names: Vec<&Name> =
-                indices.iter().filter_map(|index| names.get(usize::from(*index))).collect();
+            let leads_to_node =
+                |index: &&u16| matches!(self.topology.leads_to(device, **index), Some(LeadsTo::Node { .. }));
+            let inner = indices.iter().filter(|index| !leads_to_node(index));
+            let names: Vec<&Name> = inner.filter_map(|index| names.get(usize::from(*index))).collect();
             inputs.add(&(device, names));
         }
         let hash = inputs.finish();

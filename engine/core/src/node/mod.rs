@@ -125,8 +125,8 @@ impl Nodes {
         report: Report,
         work: &mut Work,
     ) -> Option<NodeChanges> {
+        let rings = self.rings_of(name);
         let node = self.targets.get_mut(name)?;
-        let was_probing = node.is_probing();
         let verdicts = lookups::verdicts(&node.probes);
         let all_bridges = match node.report(report) {
             ReportChange::None => return None,
@@ -137,7 +137,7 @@ impl Nodes {
             }
         };
         let same_verdicts = verdicts == lookups::verdicts(&node.probes);
-        if node.is_probing() != was_probing {
+        if self.rings_of(name) != rings {
             self.update_rings(name, work);
         }
         if !same_verdicts {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use eno_schemas::VlanId;
+
 use crate::node::demands::Demand;
 use crate::node::shape::Shape;
 use crate::node::target::NodeTarget;
@@ -74,6 +76,19 @@ impl<'a> HostStates<'a> {
     /// What an attachment wants on the hosts.
     pub(crate) fn demand(&self, key: &Key) -> Option<&'a Demand> {
         self.demands(key).next()
+    }
+
+    /// True when nodes probe, and all of these have a VLAN as an object wants it.
+    pub(crate) fn has_vlan(&self, Demand { point, network, mtu, .. }: &Demand, vid: VlanId) -> bool {
+        let names = self.nodes.nodes_of(point);
+        let mut nodes = names.iter().filter_map(|name| self.nodes.probes_at(point, name)).peekable();
+        nodes.peek().is_some()
+            && nodes.all(|node| {
+                let is_there = |vlan, mtu| self.nodes.hop(node, point, network, vlan, mtu).is_there();
+                is_there(None, None)
+                    && is_there(Some(vid), None)
+                    && mtu.is_none_or(|mtu| is_there(None, Some(mtu)))
+            })
     }
 
     /// What an object wants on the hosts.

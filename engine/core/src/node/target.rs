@@ -120,8 +120,8 @@ impl NodeTarget {
         self.ready
     }
 
-    /// It is one of the nodes that probe: others ask it, and wait for its answer.
-    pub(super) fn is_probing(&self) -> bool {
+    /// It may be one of the nodes that probe.
+    pub(super) fn can_probe(&self) -> bool {
         self.ready && self.has_reported
     }
 

@@ -44,15 +44,24 @@ pub(crate) struct Evaluation {
 pub(crate) struct Verified {
     /// The condition.
     pub state: ConditionState,
-    /// The first verdict, or that on another path, is to come.
-    pub is_awaited: bool,
+    /// What the verdict waits for; `None`: it is there, or will never be.
+    pub awaits: Option<Awaited>,
+}
+
+/// What a verdict waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The path of the VLANs.
+    Path,
+    /// The first answers.
+    Answers,
 }
 
 impl Verified {
     /// A verdict.
     pub fn new(holds: bool, reason: ConditionReason, message: impl Into<String>) -> Self {
         let state = ConditionState::new(ConditionType::Verified, holds, reason, message);
-        Self { state, is_awaited: false }
+        Self { state, awaits: None }
     }
 
     /// Nothing can be asked, for this reason.
@@ -67,7 +76,12 @@ impl Verified {
 
     /// The verdict is to come.
     pub fn awaited() -> Self {
-        Self { is_awaited: true, ..Self::unknown("not probed yet") }
+        Self { awaits: Some(Awaited::Answers), ..Self::unknown("not probed yet") }
+    }
+
+    /// Nothing is asked until the path is confirmed.
+    pub fn without_path() -> Self {
+        Self { awaits: Some(Awaited::Path), ..Self::unknown("its path is not confirmed") }
     }
 
     /// Something is wrong.

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use eno_core::ConditionReason;
 use eno_core::kinds::{LeadsTo, Spec};
-use eno_core::{ConditionType, Key, Kind, Name, Participant, PendingCommand, Target};
+use eno_core::{Aspect, ConditionType, Key, Kind, Name, Part, Participant, PendingCommand, Target};
 use eno_schemas::{
-    Applied, Desired, FabricDesired, GatewayAnswer, Lookup, NodeDesired, Outcome, ProbeResults, Station,
-    Unasked, VlanId, VlanSet, probe_mac,
+    Applied, CrossedVlans, Desired, FabricDesired, GatewayAnswer, Lookup, NetworkProbes, NodeDesired,
+    Outcome, ProbeResults, Station, Unasked, VlanId, VlanSet, probe_mac,
 };
 
 use super::World;
@@ -18,6 +18,10 @@ use super::World;
 pub struct Probing {
     /// The VLANs on which a node does not reach the next one.
     pub lost: BTreeSet<(Name, VlanId)>,
+    /// The VLANs on which a node reaches the next one with packets of at most this size.
+    pub narrow: BTreeMap<(Name, VlanId), u16>,
+    /// Pairs of VLANs between which nodes reach the next one.
+    pub leaking: BTreeSet<(VlanId, VlanId)>,
     /// Gateways that do not answer.
     pub silent: BTreeSet<IpAddr>,
     /// The MAC addresses of gateways; without an entry, `02:00:00:00:00:01`.
@@ -33,18 +37,28 @@ impl Probing {
     pub fn results(&self, target: &Target, node: &NodeDesired) -> Vec<ProbeResults> {
         let Target::Node(name) = target else { return Vec::new() };
         let probes = node.probes.iter().filter(|_| !self.absent.contains(name));
-        probes.map(|probes| self.result(name, probes.carried_out())).collect()
+        probes.map(|probes| self.result(name, probes)).collect()
     }
 
-    fn result(&self, node: &Name, mut found: ProbeResults) -> ProbeResults {
+    fn result(&self, node: &Name, probes: &NetworkProbes) -> ProbeResults {
+        let mut found = probes.carried_out();
         if let Some(reason) = self.unable.get(node) {
             let vlans = std::mem::take(&mut found.passed);
             let unasked = vec![Unasked { reason: reason.into(), vlans }];
-            return ProbeResults { unasked, gateways: Vec::new(), ..found };
+            return ProbeResults { unasked, gateways: Vec::new(), isolated: Vec::new(), ..found };
         }
         let lost = self.lost.iter().filter(|(name, _)| name == node).map(|(_, vid)| *vid);
         found.lost = lost.collect::<VlanSet>().intersection(&found.passed);
         found.passed = found.passed.difference(&found.lost);
+        let fits = |vid: VlanId| {
+            let mtu = probes.paths.iter().find(|path| path.vlans.contains(vid)).and_then(|path| path.mtu);
+            let most = self.narrow.get(&(node.clone(), vid));
+            mtu.is_none_or(|mtu| most.is_none_or(|most| mtu <= *most))
+        };
+        found.too_big = found.passed.iter().filter(|vid| !fits(*vid)).collect();
+        found.passed = found.passed.difference(&found.too_big);
+        let is_leaking = |pair: &CrossedVlans| self.leaking.contains(&(pair.vlan, pair.other));
+        (found.leaking, found.isolated) = found.isolated.into_iter().partition(is_leaking);
         for GatewayAnswer { address, macs, .. } in &mut found.gateways {
             if self.silent.contains(address) {
                 macs.clear();
@@ -153,28 +167,39 @@ impl World {
         }
     }
 
-    /// Those of these VLANs that an attachment has at a connection point whose path is confirmed.
+    /// Those of these VLANs that an attachment has at a connection point whose path is confirmed, but for what leads to nodes
+    /// that do not probe.
     fn confirmed_vlans(&self, point: &str, vlans: &VlanSet) -> VlanSet {
-        let is_on_path = |kind| matches!(kind, ConditionType::FabricReady | ConditionType::NodesReady);
-        let is_confirmed = |key: &Key| {
-            let path = self.engine.path(key);
-            path.iter().filter(|hop| is_on_path(hop.part.condition())).all(|hop| hop.state.is_there())
-        };
-        let attachments = self.objects.iter().filter_map(|(key, object)| match &object.spec {
-            Ok(Spec::Attachment(_)) => Some(key),
-            _ => None,
-        });
-        let confirmed = attachments.filter(|key| is_confirmed(key)).filter_map(|key| {
-            let realized = self.engine.status(key)?.realized.clone()?;
-            let spec = realized.attachment()?;
+        let probing: BTreeSet<&Name> =
+            self.nodes.keys().filter(|node| self.is_to_probe(node, point)).collect();
+        let mut confirmed = VlanSet::EMPTY;
+        for (key, object) in &self.objects {
+            let Ok(Spec::Attachment(_)) = &object.spec else { continue };
+            let realized = self.engine.status(key).and_then(|status| status.realized.clone());
+            let Some(spec) = realized.as_deref().and_then(Spec::attachment) else { continue };
             if *spec.connection_point != *point {
-                return None;
+                continue;
             }
             let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name));
             let granted = services.filter_map(|service| self.engine.status(&service)?.realized.clone());
-            Some(granted.filter_map(|realized| Some(realized.service()?.vid)).collect::<VlanSet>())
-        });
-        confirmed.fold(VlanSet::EMPTY, |all, own| all.union(&own)).intersection(vlans)
+            let vids: BTreeSet<VlanId> =
+                granted.filter_map(|realized| Some(realized.service()?.vid)).collect();
+            let path = self.engine.path(key);
+            let is_there = |vid: VlanId| {
+                let of_vlan = path.iter().filter(|hop| is_needed(&hop.part, vid, &probing, vids.len() == 1));
+                of_vlan.into_iter().all(|hop| hop.state.is_there())
+            };
+            confirmed = confirmed.union(&vids.iter().copied().filter(|vid| is_there(*vid)).collect());
+        }
+        confirmed.intersection(vlans)
+    }
+
+    /// True when a node is to probe at a connection point.
+    fn is_to_probe(&self, node: &Name, point: &str) -> bool {
+        match self.engine.desired(&Target::Node(node.clone())).as_ref().map(|(_, desired)| &**desired) {
+            Some(Desired::Node(node)) => node.probes.iter().any(|probes| probes.point == point),
+            _ => false,
+        }
     }
 
     /// Where packets count as lost, an agent found so in its last report, or nothing is probed now. Everything is settled.
@@ -205,10 +230,25 @@ impl World {
     }
 
     /// The probes that a node was commanded last.
-    pub fn probes_of(&self, node: &str) -> Vec<eno_schemas::NetworkProbes> {
+    pub fn probes_of(&self, node: &str) -> Vec<NetworkProbes> {
         match self.applied.get(&Target::Node(node.into())) {
             Some(Desired::Node(desired)) => desired.probes.clone(),
             _ => Vec::new(),
         }
+    }
+}
+
+/// True of a hop that has to be there before a VLAN is probed. `is_only`: the attachment has no other VLAN.
+fn is_needed(part: &Part<'_>, vid: VlanId, probing: &BTreeSet<&Name>, is_only: bool) -> bool {
+    if !matches!(part.condition(), ConditionType::FabricReady | ConditionType::NodesReady) {
+        return false;
+    }
+    match part {
+        Part::Port { leads_to: Some(LeadsTo::Node { node, .. }), .. } if !probing.contains(node) => false,
+        Part::Port { vlan, .. } => *vlan == vid,
+        Part::Network { node, .. } | Part::Nic { node, .. } if !probing.contains(node) => false,
+        Part::Network { aspect: Aspect::Vlan(own), .. } => *own == vid,
+        Part::Network { .. } | Part::Nic { .. } => true,
+        _ => is_only,
     }
 }

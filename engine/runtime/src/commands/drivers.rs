@@ -21,6 +21,8 @@ use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
 /// The capability of a driver that answers lookups.
 const LOOKUPS: &str = "lookups";
+/// Its processes meet each other to probe.
+const VISITS: &str = "visits";
 /// The capability of a driver that makes VRFs.
 const VRFS: &str = "vrfs";
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
@@ -287,6 +289,8 @@ struct PresentDrivers {
     without_vrfs: BTreeSet<Name>,
     /// Drivers all of whose processes answer lookups. A driver without a process counts as before.
     with_lookups: BTreeSet<Name>,
+    /// The nodes with an agent that does not probe.
+    without_visits: BTreeSet<Name>,
     /// Alive drivers with a process whose clock counts as wrong, and a message about it.
     skewed: BTreeMap<Name, Name>,
 }
@@ -330,6 +334,9 @@ impl DriverPresence {
             }
             if process.can(LOOKUPS) { &mut present.with_lookups } else { &mut without_lookups }
                 .insert(driver.clone());
+            if **driver == *NODE_DRIVER && !process.can(VISITS) {
+                present.without_visits.extend(target.clone());
+            }
             if process.can(PARTS) { &mut present.of_parts } else { &mut of_whole }.insert(driver.clone());
             if let Some(skew) = skew.filter(|_| *is_skewed) {
                 let direction = if skew.is_negative() { "behind" } else { "ahead of" };
@@ -388,12 +395,20 @@ async fn follow_presence(
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
-            if let Some(PresentDrivers { alive, holding, of_parts, without_vrfs, with_lookups, skewed }) =
-                changes
+            if let Some(PresentDrivers {
+                alive,
+                holding,
+                of_parts,
+                without_vrfs,
+                with_lookups,
+                without_visits,
+                skewed,
+            }) = changes
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
                     && post(mailbox, Input::Event(Event::DriversWithLookups(with_lookups))).await
+                    && post(mailbox, Input::Event(Event::AgentsWithoutVisits(without_visits))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
@@ -492,12 +507,14 @@ mod tests {
         };
         alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS]));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
+        alive.instances.insert("node.2".into(), process("node", Some("worker2"), &[VISITS]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
-            alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
+            alive: ["netconf", "node", "node/worker1", "node/worker2"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_vrfs: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
             with_lookups: holding.iter().map(|driver| Name::from(*driver)).collect(),
+            without_visits: ["worker1"].map(Name::from).into(),
             skewed: BTreeMap::new(),
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"], &["node"])));
