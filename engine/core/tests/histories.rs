@@ -345,19 +345,43 @@ proptest! {
     /// A new engine that receives all events in another order finds nothing to do.
     #[test]
     fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(with_distinct_vlans)) {
-        let mut history = History::run(&steps);
-        history.check_ready();
-        history.check_reachability();
-        let (statuses, published) = (history.world.statuses.clone(), history.world.published);
-        let paths = history.world.paths();
-        history.world.assert_observer_agrees();
-        history.world.restart_and_settle();
-        assert_eq!((history.world.published, history.world.paths()), (published, paths));
+        History::run(&steps).new_engine_finds_nothing_to_do();
+    }
+}
+
+impl History {
+    /// A new engine finds nothing to do, and everything can be deleted.
+    fn new_engine_finds_nothing_to_do(&mut self) {
+        self.check_ready();
+        self.check_reachability();
+        let (statuses, published) = (self.world.statuses.clone(), self.world.published);
+        let paths = self.world.paths();
+        self.world.assert_observer_agrees();
+        self.world.restart_and_settle();
+        assert_eq!((self.world.published, self.world.paths()), (published, paths));
         for (key, status) in &statuses {
-            let now = &history.world.statuses[key];
+            let now = &self.world.statuses[key];
             assert_eq!((now.phase, &now.message), (status.phase, &status.message), "{key}");
             assert_eq!(now, status, "{key}");
         }
-        history.delete_all();
+        self.delete_all();
     }
+}
+
+/// The count of pending changes falls to 0 without a command and a report.
+#[test]
+fn pending_changes_that_are_taken_back_are_none() {
+    let cut = || Step::Cabling { uplinks: false, gateway: false, other_gateway: false };
+    let service = |name, vid| Step::Service { name, vid, gateway: false };
+    let steps = [
+        cut(),
+        service(2, 120),
+        Step::Attachment { name: 1, services: vec![4, 2], point: 0 },
+        service(4, 140),
+        Step::Settle,
+        cut(),
+        Step::Delete(7),
+        Step::Attachment { name: 2, services: vec![2, 4], point: 2 },
+    ];
+    History::run(&steps).new_engine_finds_nothing_to_do();
 }

@@ -451,3 +451,20 @@ fn pod_that_lost_its_interface_before_a_restart_has_no_name_of_it() {
     let steps = [attachment, pod, Step::Settle, Step::Silence(3), leaves, Step::Restart];
     History::run(&steps).restart_changes_nothing();
 }
+
+/// The results of a node were missing when the engine started, and nothing is probed any more.
+#[test]
+fn lookup_of_a_former_engine_goes_with_what_it_is_for() {
+    let attachment = || Step::Attachment { name: 1, services: vec![0], point: 0 };
+    let steps = [
+        attachment(),
+        attachment(),
+        Step::Lose { node: 1, service: 0 },
+        Step::Node { name: 2, in_pool: true, ready: false },
+        Step::Restart,
+        Step::NodeGone(1),
+        Step::Settle,
+        Step::Delete(1),
+    ];
+    History::run(&steps).restart_changes_nothing();
+}

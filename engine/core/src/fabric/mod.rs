@@ -240,10 +240,10 @@ impl Fabric {
         let driver = device.driver.clone();
         self.change_count += 1;
         let is_first = device.is_known() != was_known;
-        if is_first {
+        if is_first || confirmed.is_some() {
             work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
         }
-        store.evaluate_networks(confirmed, work);
+        store.evaluate_networks(confirmed.unwrap_or_default(), work);
         Some(IssuedState { driver, state, hash, is_first })
     }
 

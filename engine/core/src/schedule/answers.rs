@@ -194,8 +194,8 @@ impl Schedule {
         }
         let is_bound = self.is_bound(target);
         let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
-            self.uncommanded.insert((target.clone(), driver.into()));
-            return;
+            // The command to come may have this very generation, and then the driver's report is no other one.
+            return self.purge(target.clone(), driver.into());
         };
         // The purge would delete what is being published, or what the driver holds. A decision can be sent again.
         if matches!(slot.state, State::Publishing { .. }) || (is_bound && !self.repeat_decision(target)) {

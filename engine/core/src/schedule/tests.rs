@@ -255,7 +255,23 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
     // A target that does not exist.
     let generation = Generation { term: u64::MAX, sequence: 1, hash: "a".into() };
     schedule.report_unissued(fabric(), "netconf", generation);
-    assert_eq!(schedule.take_uncommanded(), BTreeSet::from([(fabric(), "netconf".into())]));
+    assert_eq!(schedule.take_purges(), [(fabric(), "netconf".into())]);
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::new());
+}
+
+/// No report of the driver would take its place: it is newer, or of the very generation that comes next.
+#[test]
+fn report_that_nobody_can_have_made_goes_before_the_first_command_of_its_target() {
+    let mut schedule = Schedule::new(3);
+    let generation = Generation { term: 3, sequence: 1, hash: "a".into() };
+    schedule.report_unissued(nad(), "netconf", generation.clone());
+    assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
+    schedule.mark_dirty(nad(), Duration::ZERO);
+    assert!(!schedule.ready(MAX_DELAY, ungrouped).single.contains(&nad()), "the purge would delete it");
+    schedule.removal_done(&nad(), &"netconf".into(), Duration::ZERO);
+    assert!(schedule.ready(MAX_DELAY, ungrouped).single.contains(&nad()));
+    let first = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), MAX_DELAY).unwrap();
+    assert_eq!((first.generation, first.expected), (generation, 0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use eno_core::{Event, Name, Participant, PendingCommand, StreamEvent, Target};
 use eno_schemas::{Command, Decision, Generation, Report};
 
 use super::cluster::{Cluster, Violation};
-use crate::nats::StoredMessage;
+use crate::nats::{StoredMessage, order};
 
 /// A command that an engine sent.
 #[derive(Debug)]
@@ -240,13 +240,23 @@ impl Cluster {
         Ok(())
     }
 
-    /// A server of NATS is killed and loses the last command of a target. The engine reads what is left.
+    /// A server of NATS is killed and loses the last command of a target: half of the time, one of the few decisions that
+    /// no driver has answered. The engine reads what is left.
     pub fn lose_command(&mut self) {
-        let Some((target, driver)) =
-            self.random.pick(self.nats.commands()).map(|(subject, _)| subject.clone())
-        else {
-            return;
+        let is_decision = |stored: &StoredMessage| {
+            stored.command.transaction.as_ref().is_some_and(|transaction| transaction.decision.is_some())
         };
+        let is_answered = |target: &Target, stored: &StoredMessage| {
+            let report = self.nats.report(target, &stored.command.driver);
+            report.is_some_and(|report| order(&report.generation) >= order(&stored.command.generation))
+        };
+        let commands = || self.nats.commands();
+        let all: Vec<_> = commands().map(|(subject, _)| subject.clone()).collect();
+        let decisions =
+            commands().filter(|((target, _), stored)| is_decision(stored) && !is_answered(target, stored));
+        let decisions: Vec<_> = decisions.map(|(subject, _)| subject.clone()).collect();
+        let chosen = if decisions.is_empty() || self.random.one_in(2) { all } else { decisions };
+        let Some((target, driver)) = self.random.pick(chosen.into_iter()) else { return };
         self.trace(|| format!("NATS loses the command of {target}"));
         self.nats.lose_command(&target, &driver);
         self.messages.stored.retain(|(other, ..)| *other != target);

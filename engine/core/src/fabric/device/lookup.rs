@@ -55,12 +55,12 @@ impl Lookup {
         }
         let revision = revision_of(&probers);
         let former = self.probers.replace(probers);
-        // What is missing now may be part of what another process asked for.
+        // What is missing now may be part of what another process asked for, until nothing is missing.
         let is_kept = match former {
             Some(former) => self.probers.as_ref() == Some(&former),
-            None => is_missing && self.revision.is_some(),
+            None => self.revision.is_some(),
         };
-        !is_kept && self.set(revision)
+        !(is_missing && is_kept) && self.set(revision)
     }
 
     fn set(&mut self, revision: Option<String>) -> bool {
@@ -182,5 +182,8 @@ mod tests {
         assert!(!lookup.update(&part) && !lookup.update(&full), "the same again");
         let mut lookup = restored();
         assert!(lookup.update(&states(&[("n1", true, Some(true)), ("n2", true, Some(true))])));
+        let mut lookup = restored();
+        assert!(!lookup.update(&states(&[("n1", true, None), ("n2", true, None)])), "all of it is missing");
+        assert!(lookup.update(&[]) && lookup.revision.is_none(), "nothing is probed any more");
     }
 }

@@ -255,20 +255,17 @@ impl DeviceTarget {
 
     /// Records that the state with this hash is issued: [`Self::render`] with all changes up to `count` except those
     /// of the VLANs `without`. Returns the networks that are confirmed by it at once: a state that the device has
-    /// already reported gets no new report.
-    pub fn record_issued(&mut self, hash: &str, count: u64, without: VlanSet) -> BTreeSet<Key> {
+    /// already reported gets no new report. `None`: the next report confirms it.
+    pub fn record_issued(&mut self, hash: &str, count: u64, without: VlanSet) -> Option<BTreeSet<Key>> {
         self.changes.record_issued(hash, count, without);
-        let mut settled = BTreeSet::new();
         let previous = self.commanded_hash.replace(hash.to_owned());
-        if previous.as_deref() == Some(hash)
-            && self.reported_hash == previous
-            && let Some(extent) = self.changes.extent(hash)
-        {
-            let touched = self.mark_known();
-            self.add_owners_of(&touched, &mut settled);
-            settled.extend(self.confirm(&extent).0);
-        }
-        settled
+        let is_reported = previous.as_deref() == Some(hash) && self.reported_hash == previous;
+        let extent = self.changes.extent(hash).filter(|_| is_reported)?;
+        let mut settled = BTreeSet::new();
+        let touched = self.mark_known();
+        self.add_owners_of(&touched, &mut settled);
+        settled.extend(self.confirm(&extent).0);
+        Some(settled)
     }
 
     /// Notes that the device has a state of this process; returns the VLANs for which that is news.
