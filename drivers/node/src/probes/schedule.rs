@@ -66,6 +66,11 @@ impl Outcome {
         Self { next: Some(Verdict::Unasked(reason.into())), gateways: BTreeMap::new() }
     }
 
+    /// True when the next node did not answer although its agent was there.
+    fn is_lost(&self) -> bool {
+        self.next == Some(Verdict::Lost)
+    }
+
     /// True when all that was to be asked has answered.
     fn is_good(&self) -> bool {
         self.next.as_ref().is_none_or(|next| *next == Verdict::Passed)
@@ -110,10 +115,19 @@ struct Entry {
     aim: Arc<Aim>,
     /// What was found.
     outcome: Option<Outcome>,
+    /// The next node did not answer when it was last asked, and is asked once more before that counts.
+    is_doubted: bool,
     /// How often in a row something did not answer.
     failures: u32,
     /// When it is probed next.
     due: Instant,
+}
+
+impl Entry {
+    /// True when it counts as lost.
+    fn is_lost(&self) -> bool {
+        self.outcome.as_ref().is_some_and(Outcome::is_lost)
+    }
 }
 
 /// What is wanted, and what was found.
@@ -137,7 +151,9 @@ impl Schedule {
             for (vlan, aim) in aims(probes) {
                 let entry = match known.remove(&vlan).filter(|entry| *entry.aim == aim) {
                     Some(entry) => Entry { due: entry.due.min(latest), ..entry },
-                    None => Entry { aim: Arc::new(aim), outcome: None, failures: 0, due: now },
+                    None => {
+                        Entry { aim: Arc::new(aim), outcome: None, is_doubted: false, failures: 0, due: now }
+                    }
                 };
                 entries.insert(vlan, entry);
             }
@@ -181,6 +197,12 @@ impl Schedule {
         for (vlan, aim) in &batch.vlans {
             let Some(entry) = entries.get_mut(vlan).filter(|entry| entry.aim == *aim) else { continue };
             let Some(outcome) = found.remove(vlan) else { continue };
+            entry.is_doubted = !entry.is_doubted && outcome.is_lost() && !entry.is_lost();
+            if entry.is_doubted {
+                // The agent of the next node may have ended after it said that it is there.
+                entry.due = now;
+                continue;
+            }
             let wait = interval.mul_f64(0.9 + 0.2 * random.clamp(0.0, 1.0));
             if outcome.is_good() {
                 entry.failures = 0;
