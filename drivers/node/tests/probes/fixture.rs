@@ -31,8 +31,12 @@ pub struct World {
     /// The switch between the nodes, a bridge `sw`.
     pub fabric: ovs::Node,
     pub nodes: Vec<Node>,
+    /// The cluster of the nodes.
+    pub cluster: &'static str,
     sequence: u64,
-    folder: tempfile::TempDir,
+    /// The number of the last command of each node.
+    commanded: BTreeMap<usize, u64>,
+    pub folder: tempfile::TempDir,
 }
 
 pub struct Node {
@@ -70,6 +74,11 @@ pub fn gateway(address: &str, set: &str) -> ProbedGateway {
 impl World {
     /// That many nodes without agents. The fabric lets all VLANs through.
     pub async fn new(nodes: usize) -> Self {
+        Self::of((0..nodes).map(|_| ovs::Node::start()).collect()).await
+    }
+
+    /// The same with these nodes.
+    pub async fn of(switches: Vec<ovs::Node>) -> Self {
         let server = NatsServer::start().await;
         let engine = Engine::new(&server).await;
         let fabric = ovs::Node::start();
@@ -78,12 +87,13 @@ impl World {
             engine,
             fabric,
             nodes: Vec::new(),
+            cluster: CLUSTER,
             sequence: 0,
+            commanded: BTreeMap::new(),
             folder: tempfile::tempdir().unwrap(),
         };
         world.set_fabric(&["add-br", "sw", "--", "set", "bridge", "sw", "datapath_type=netdev"]);
-        for node in 0..nodes {
-            let switch = ovs::Node::start();
+        for (node, switch) in switches.into_iter().enumerate() {
             let port = format!("p{}", node + 1);
             let fabric = world.fabric.namespace();
             let fabric = fabric.file_name().unwrap().to_str().unwrap();
@@ -93,6 +103,18 @@ impl World {
             world.nodes.push(Node { switch, agent: None });
         }
         world
+    }
+
+    /// Joins the fabrics of two clusters.
+    pub fn join(&self, other: &Self) {
+        let namespace = other.fabric.namespace();
+        let namespace = namespace.file_name().unwrap().to_str().unwrap();
+        self.fabric
+            .ip(&["link", "add", "other", "type", "veth", "peer", "name", "other", "netns", namespace]);
+        for world in [self, other] {
+            world.fabric.ip(&["link", "set", "other", "up"]);
+            world.set_fabric(&["add-port", "sw", "other"]);
+        }
     }
 
     /// Changes the fabric, and waits until its switch has done so.
@@ -157,7 +179,9 @@ impl World {
         probes: Vec<NetworkProbes>,
     ) {
         self.sequence += 1;
-        let desired = NodeDesired { cluster: CLUSTER.to_owned(), networks, probes, ..NodeDesired::default() };
+        self.commanded.insert(node, self.sequence);
+        let cluster = self.cluster.to_owned();
+        let desired = NodeDesired { cluster, networks, probes, ..NodeDesired::default() };
         let command = Command::new("node", name(node), (1, self.sequence), Desired::Node(desired));
         self.engine.command(&command).await;
     }
@@ -180,6 +204,23 @@ impl World {
             let Some(Applied::Node { probes, .. }) = &report.applied else { return false };
             found = probes.first().cloned().filter(&mut expected);
             found.is_some()
+        };
+        self.engine.report("node", &name(node), reported).await;
+        found.unwrap()
+    }
+
+    /// The first results of a node, for its only place, that it reports on the last commands and that are as expected.
+    pub async fn new_results(
+        &self,
+        node: usize,
+        mut expected: impl FnMut(&ProbeResults) -> bool,
+    ) -> ProbeResults {
+        let since = self.commanded[&node];
+        let mut found = None;
+        let reported = |report: &eno_schemas::Report| {
+            let Some(Applied::Node { probes, .. }) = &report.applied else { return false };
+            found = probes.first().cloned().filter(&mut expected);
+            report.generation.sequence == since && found.is_some()
         };
         self.engine.report("node", &name(node), reported).await;
         found.unwrap()
