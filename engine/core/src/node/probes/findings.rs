@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use eno_schemas::{GatewayAnswer, ProbeResults, VlanId, VlanSet};
+use eno_schemas::{CrossedVlans, GatewayAnswer, ProbeResults, VlanId, VlanSet};
 
 use crate::node::probes::MAX_GATEWAYS;
 
@@ -15,6 +15,7 @@ const MAX_REASONS: usize = 64;
 pub(super) enum Found {
     Passed,
     Lost,
+    TooBig,
     Unasked(String),
     Answer(IpAddr, BTreeSet<String>),
 }
@@ -29,6 +30,7 @@ pub(super) fn findings(results: Option<&ProbeResults>) -> BTreeMap<Found, VlanSe
     if let Some(results) = results {
         add(Found::Passed, &results.passed);
         add(Found::Lost, &results.lost);
+        add(Found::TooBig, &results.too_big);
         for unasked in &results.unasked {
             add(Found::Unasked(unasked.reason.to_string()), &unasked.vlans);
         }
@@ -47,10 +49,16 @@ pub(super) fn surplus<'a>(
     one.iter().map(|(found, vlans)| (found, vlans.difference(other.get(found).unwrap_or(&VlanSet::EMPTY))))
 }
 
-/// Results of at most as many gateways as a node is asked for: a compromised node may report any number, and each is
-/// counted by VLAN.
+/// Results of at most as many gateways and pairs of VLANs as a node is asked for, and of a VLAN or a pair only the worst:
+/// a compromised node may report anything, and each is counted.
 pub(in crate::node) fn bounded(mut results: ProbeResults) -> ProbeResults {
     results.unasked.truncate(MAX_REASONS);
+    results.too_big = results.too_big.difference(&results.lost);
+    results.passed = results.passed.difference(&results.lost).difference(&results.too_big);
+    let mut pairs = BTreeSet::new();
+    for list in [&mut results.leaking, &mut results.isolated] {
+        list.retain(|pair| pairs.len() < CrossedVlans::MAX && pairs.insert(*pair));
+    }
     let (mut counts, mut full) = (BTreeMap::<VlanId, usize>::new(), VlanSet::EMPTY);
     for answer in &mut results.gateways {
         answer.vlans = answer.vlans.difference(&full);
@@ -66,9 +74,11 @@ pub(in crate::node) fn bounded(mut results: ProbeResults) -> ProbeResults {
     results
 }
 
-/// Whether a gateway or the next node answered.
+/// Whether a gateway or the next node answered, if only to small packets.
 pub(super) fn has_passed(results: &ProbeResults) -> bool {
-    !results.passed.is_empty() || results.gateways.iter().any(|answer| !answer.macs.is_empty())
+    !results.passed.is_empty()
+        || !results.too_big.is_empty()
+        || results.gateways.iter().any(|answer| !answer.macs.is_empty())
 }
 
 #[cfg(test)]
@@ -93,5 +103,23 @@ mod tests {
         assert_eq!((results.gateways.len(), results.unasked.len()), (MAX_GATEWAYS, MAX_REASONS));
         let few = ProbeResults { gateways: (0..8).map(answer).collect(), ..ProbeResults::default() };
         assert_eq!(bounded(few.clone()), few);
+        let vlans = |ids: &[u16]| ids.iter().filter_map(|id| VlanId::new(*id).ok()).collect::<VlanSet>();
+        let pair = |vlan, other| CrossedVlans { vlan, other };
+        let pairs = || all.iter().flat_map(|vlan| all.iter().take(9).map(move |other| pair(vlan, other)));
+        let first = pairs().next().unwrap();
+        let results = bounded(ProbeResults {
+            passed: all.clone(),
+            lost: vlans(&[1, 2]),
+            too_big: vlans(&[2, 3]),
+            leaking: vec![first, first],
+            isolated: pairs().collect(),
+            ..ProbeResults::default()
+        });
+        assert_eq!(
+            (results.passed.len(), results.lost, results.too_big),
+            (4091, vlans(&[1, 2]), vlans(&[3]))
+        );
+        assert_eq!((&*results.leaking, results.isolated.len()), (&[first][..], CrossedVlans::MAX - 1));
+        assert!(!results.isolated.contains(&first));
     }
 }

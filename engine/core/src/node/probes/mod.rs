@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use eno_schemas::{ProbeResults, VlanId};
 
-use crate::{Key, Name};
+use crate::{Key, Name, VerifyRequest};
 
 pub(in crate::node) use findings::bounded;
 use network::Probed;
@@ -53,8 +53,8 @@ pub(crate) struct ProbedVlan {
     pub revision: u32,
     /// The gateways that are asked.
     pub gateways: BTreeSet<IpAddr>,
-    /// The objects that ask for new probes, each with its nonce.
-    pub asked: BTreeMap<Key, Name>,
+    /// The objects that ask for new probes, each with its request.
+    pub asked: BTreeMap<Key, VerifyRequest>,
 }
 
 /// What is requested and was found.

@@ -37,6 +37,7 @@ impl Nodes {
             gone.map(move |(vid, _)| (former, *vid, None))
         });
         let (mut points, version) = (BTreeMap::<Name, bool>::new(), self.version + 1);
+        let mut crossed: BTreeSet<(Name, String)> = BTreeSet::new();
         for (of, vid, now) in changed.chain(gone) {
             let networks = self.probes.networks.entry(of.point.clone()).or_default();
             let probed = networks.entry(of.network.clone()).or_default();
@@ -44,11 +45,18 @@ impl Nodes {
                 let is_asked = probed.since.get(&vid) == Some(&version);
                 *points.entry(of.point.clone()).or_default() |= is_asked;
             }
+            crossed.insert((of.point.clone(), of.network.clone()));
             if probed.is_empty() {
                 networks.remove(&of.network);
             }
             if networks.is_empty() {
                 self.probes.networks.remove(&of.point);
+            }
+        }
+        for (point, network) in crossed {
+            let networks = self.probes.networks.get_mut(&point);
+            if networks.and_then(|networks| networks.get_mut(&network)).is_some_and(Probed::cross) {
+                points.insert(point, true);
             }
         }
         for (point, is_asked) in points {

@@ -1,16 +1,23 @@
 //! Who asks whom, and the probes of a node.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use eno_schemas::{NetworkProbes, ProbedGateway, ProbedPath, VerifyBetween};
+use eno_schemas::{CrossedVlans, NetworkProbes, ProbedGateway, ProbedPath, VerifyBetween};
 
 use crate::Name;
 use crate::kinds::Verify;
 use crate::node::Nodes;
+use crate::node::demands::Usage;
 use crate::node::points::PlacedPoint;
 use crate::node::probes::network::Probed;
 use crate::node::target::NodeTarget;
 use crate::work::Work;
+
+/// The MTU of a network for which none is wanted.
+const DEFAULT_MTU: u32 = 1500;
+/// The least MTU of a link with IPv6 (RFC 8200, 5).
+const MIN_MTU: u32 = 1280;
 
 impl Nodes {
     /// The node that another one asks at a connection point, and the one that asks it.
@@ -35,6 +42,13 @@ impl Nodes {
         let nodes = self.points.get(point).into_iter().flat_map(|placed| placed.nodes.iter());
         let mut alive = nodes.filter(|name| self.probes.alive.contains(*name));
         alive.any(|name| self.targets.get(name).is_some_and(NodeTarget::is_probing))
+    }
+
+    /// Bytes of the packets that are to pass on a network of a connection point: what its attachments want.
+    pub(crate) fn probed_mtu(&self, point: &Name, network: &str) -> u16 {
+        let usage = self.usage.get(point).and_then(|networks| networks.get(network));
+        let wanted = usage.and_then(Usage::mtu).unwrap_or(DEFAULT_MTU).max(MIN_MTU);
+        u16::try_from(wanted).unwrap_or(u16::MAX)
     }
 
     /// The probes of a node.
@@ -68,11 +82,15 @@ impl Nodes {
     ) -> NetworkProbes {
         let Verify { between, interval, .. } = placed.verify;
         let neighbours = if between == VerifyBetween::Gateway { None } else { self.neighbours(point, name) };
-        let paths = probed.paths.iter().map(|(revision, vlans)| ProbedPath {
-            revision: format!("{revision:08x}"),
-            vlans: vlans.clone(),
-            mtu: None,
+        let paths = probed.paths.iter().map(|((revision, is_sized), vlans)| {
+            let mtu = (*is_sized && neighbours.is_some()).then(|| self.probed_mtu(point, network));
+            let size = mtu.map(|mtu| format!("-{mtu}")).unwrap_or_default();
+            ProbedPath { revision: format!("{revision:08x}{size}"), vlans: vlans.clone(), mtu }
         });
+        let crossed: BTreeSet<CrossedVlans> = match neighbours {
+            Some(_) => probed.crossed.values().flatten().copied().collect(),
+            None => BTreeSet::new(),
+        };
         let gateways = probed.gateways.iter().filter(|_| between != VerifyBetween::Nodes);
         let gateways =
             gateways.map(|(address, vlans)| ProbedGateway { address: *address, vlans: vlans.clone() });
@@ -83,7 +101,7 @@ impl Nodes {
             previous: neighbours.map(|(_, previous)| previous.to_string()),
             paths: paths.collect(),
             gateways: gateways.collect(),
-            crossed: Vec::new(),
+            crossed: crossed.into_iter().collect(),
             interval,
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Tally {
     pub passed: u32,
     /// Those that did not.
     pub lost: u32,
+    /// Those that reached it with small packets only.
+    pub too_big: u32,
     /// Those that could not ask.
     unasked: u32,
     /// By gateway and the MAC addresses that answered: the number of nodes. No MAC address: nobody answered.
@@ -28,7 +30,7 @@ impl Tally {
     fn has_answer(&self) -> bool {
         let answered =
             |answers: &BTreeMap<BTreeSet<String>, u32>| answers.keys().any(|macs| !macs.is_empty());
-        self.passed > 0 || self.gateways.values().any(answered)
+        self.passed > 0 || self.too_big > 0 || self.gateways.values().any(answered)
     }
 
     /// Counts what a node found in or out. Returns true when a verdict may change.
@@ -39,9 +41,13 @@ impl Tally {
         };
         match found {
             // Where packets are lost, those that pass tell where not.
-            Found::Passed => count(&mut self.passed) || self.lost > 0,
+            Found::Passed => count(&mut self.passed) || self.lost > 0 || self.too_big > 0,
             Found::Lost => {
                 count(&mut self.lost);
+                true
+            }
+            Found::TooBig => {
+                count(&mut self.too_big);
                 true
             }
             Found::Unasked(_) => {
@@ -65,7 +71,8 @@ impl Tally {
 
     /// True when no node found anything.
     fn is_empty(&self) -> bool {
-        self.passed == 0 && self.lost == 0 && self.unasked == 0 && self.gateways.is_empty()
+        let counts = [self.passed, self.lost, self.too_big, self.unasked];
+        counts.iter().all(|count| *count == 0) && self.gateways.is_empty()
     }
 }
 
@@ -142,6 +149,11 @@ mod tests {
             (Found::Passed, true, true),
             (Found::Lost, false, true),
             (Found::Passed, false, false),
+            (Found::TooBig, true, true),
+            (Found::Passed, true, true),
+            (Found::TooBig, true, true),
+            (busy(), true, false),
+            (Found::Passed, false, true),
         ] {
             assert_eq!(tally.count(&found, more), may_change, "{found:?} {more}");
         }
