@@ -166,6 +166,24 @@ pub enum StreamEvent {
     CommandUnread(Target, Name),
 }
 
+/// A request for new probes of an object's VLANs: its annotation `eno.k8s.io/verify`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyRequest {
+    /// Identifies the request.
+    pub nonce: Name,
+    /// Packets of the network's MTU are sent too.
+    pub mtu: bool,
+    /// Another object of the kind, whose VLANs must not be reached.
+    pub isolation_from: Option<Key>,
+}
+
+impl VerifyRequest {
+    /// A request for small packets on the object's own VLANs.
+    pub fn new(nonce: Name) -> Self {
+        Self { nonce, mtu: false, isolation_from: None }
+    }
+}
+
 /// A custom resource, as far as the core needs it.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
 #[derive(Clone, Debug)]
@@ -184,8 +202,8 @@ pub struct Object {
     pub finalized: bool,
     /// It carries the annotation `eno.k8s.io/forget: "true"`.
     pub forget: bool,
-    /// The nonce of the annotation `eno.k8s.io/verify`, which asks for new probes of its VLANs.
-    pub verify: Option<Name>,
+    /// The annotation `eno.k8s.io/verify`, which asks for new probes of its VLANs.
+    pub verify: Option<VerifyRequest>,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
     /// The labels of an L2Service, which the `Services` of VRFs select; of other kinds none.

@@ -36,7 +36,7 @@ mod work;
 pub use engine::Engine;
 pub use event::{
     About, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
-    Workload,
+    VerifyRequest, Workload,
 };
 pub use key::{Key, Target};
 pub use kinds::{Kind, compat};

@@ -1,17 +1,36 @@
 //! New probes on request: the annotation `eno.k8s.io/verify`, and the answer in the status.
 
-use eno_core::{Event, Key, Kind, Verification};
-use eno_schemas::ProbeOutcome::{self, Answered, Lost, Passed, Silent, Unasked};
+use eno_core::{ConditionReason, ConditionType, Event, Key, Kind, NoticeKind, Verification, VerifyRequest};
+use eno_schemas::ProbeOutcome::{self, Answered, Isolated, Leaking, Lost, Passed, Silent, TooBig, Unasked};
+use eno_schemas::{CrossedVlans, VerifyBetween, VerifyMode};
 
 use crate::fixtures::vid;
 use crate::world::*;
 
 /// Sets the nonce of an object's annotation; `None` removes the annotation.
 pub fn ask(w: &mut World, key: &Key, nonce: Option<&str>) {
+    annotate(w, key, nonce.map(|nonce| VerifyRequest::new(nonce.into())));
+    w.settle();
+}
+
+/// Sets an object's annotation.
+fn annotate(w: &mut World, key: &Key, request: Option<VerifyRequest>) {
     let object = w.objects.get_mut(key).unwrap();
-    object.verify = nonce.map(to_name);
+    object.verify = request;
     let object = object.clone();
     w.engine.handle(Event::Object(Box::new(object)));
+}
+
+/// Asks for packets of the MTU.
+fn ask_size(w: &mut World, key: &Key, nonce: &str) {
+    annotate(w, key, Some(VerifyRequest { mtu: true, ..VerifyRequest::new(nonce.into()) }));
+    w.settle();
+}
+
+/// Asks whether an object is isolated from another one.
+fn ask_isolation(w: &mut World, [key, other]: [&Key; 2], nonce: &str) {
+    let isolation_from = Some(other.clone());
+    annotate(w, key, Some(VerifyRequest { isolation_from, ..VerifyRequest::new(nonce.into()) }));
     w.settle();
 }
 
@@ -27,7 +46,10 @@ fn nonce(w: &World, key: &Key) -> Option<String> {
 fn results(w: &World, key: &Key) -> Vec<(String, ProbeOutcome)> {
     let results = answer(w, key).unwrap().results.into_iter();
     let shown = |to: Option<_>| to.map_or_else(|| "nobody".to_owned(), |to: eno_core::Name| to.to_string());
-    results.map(|one| (format!("{} {} {}", one.from, shown(one.to), one.vlan), one.outcome)).collect()
+    let vlans =
+        |vlan, other: Option<_>| other.map_or_else(|| format!("{vlan}"), |other| format!("{vlan}-{other}"));
+    let text = |from, to, vlans: &str| format!("{from} {} {vlans}", shown(to));
+    results.map(|one| (text(one.from, one.to, &vlans(one.vlan, one.other)), one.outcome)).collect()
 }
 
 /// The revision of the only path of a node's probes.
@@ -181,4 +203,118 @@ fn object_that_is_not_probed_gets_no_answer() {
     assert_eq!(results(&w, &s), ring(100, Passed));
     w.delete_and_settle(&Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name("a")));
     assert_eq!(nonce(&w, &s).as_deref(), Some("n1"));
+}
+
+/// By VLAN: the size of packets that a node sends.
+fn sizes(w: &World, node: &str) -> Vec<(String, Option<u16>)> {
+    let probes = w.probes_of(node);
+    probes.iter().flat_map(|one| &one.paths).map(|path| (path.vlans.to_string(), path.mtu)).collect()
+}
+
+/// The reason and the message of a condition.
+fn condition(w: &World, key: &Key, kind: ConditionType) -> Option<(ConditionReason, String)> {
+    let mut conditions = w.statuses[key].conditions.iter();
+    conditions.find(|one| one.kind == kind).map(|one| (one.reason, one.message.clone()))
+}
+
+#[test]
+fn packets_of_the_mtu_are_sent_while_the_annotation_asks_for_them() {
+    let (mut w, [_, _, a, b, _]) = probed_world();
+    w.probing.narrow.insert(("node2".into(), vid(100)), 1499);
+    assert_eq!(sizes(&w, "node1"), [("100,200".into(), None)]);
+    w.probe();
+    assert_eq!(condition(&w, &a, ConditionType::Verified).unwrap().0, ConditionReason::Answered);
+    ask_size(&mut w, &a, "n1");
+    let (now, mut both) = (sizes(&w, "node1"), [("100".into(), Some(1500)), ("200".into(), None)]);
+    both.sort();
+    assert!(now.iter().all(|size| both.contains(size)) && now.len() == 2, "{now:?}");
+    assert_eq!(
+        results(&w, &a)[..2],
+        [("node2 node3 100".into(), TooBig), ("node1 node2 100".into(), Passed)]
+    );
+    let message = "packets of 1500 bytes: one of leaf1 u1 to spine1 leaf1, leaf1 u2 to spine2 leaf1, leaf2 u1 to spine1 leaf2 or 1 more: 1 probe fails, all others pass";
+    let found = condition(&w, &a, ConditionType::Verified).unwrap();
+    assert_eq!((found.0, &*found.1), (ConditionReason::TooBig, message));
+    assert_eq!(condition(&w, &a, ConditionType::Degraded), Some(found));
+    assert_eq!(condition(&w, &b, ConditionType::Degraded), None);
+    assert!(w.notices.iter().all(|(_, kind, _)| *kind == NoticeKind::PacketsLost));
+    let published = w.published;
+    w.restart_and_settle();
+    w.probe();
+    assert_eq!(w.published, published, "nothing is left to do");
+    // What is lost says more.
+    w.probe_with(|probing| _ = probing.lost.insert(("node1".into(), vid(100))));
+    assert_eq!(condition(&w, &a, ConditionType::Verified).unwrap().0, ConditionReason::Lost);
+    w.probe_with(|probing| probing.lost.clear());
+    assert_eq!(condition(&w, &a, ConditionType::Verified).unwrap().0, ConditionReason::TooBig);
+    ask(&mut w, &a, None);
+    assert_eq!(sizes(&w, "node1"), [("100,200".into(), None)]);
+    assert_eq!(condition(&w, &a, ConditionType::Degraded), None);
+}
+
+#[test]
+fn size_of_packets_is_what_attachments_want_of_the_network() {
+    let (mut w, [_, _, a, ..]) = probed_world();
+    ask_size(&mut w, &a, "n1");
+    let revision = |w: &World| {
+        let probes = w.probes_of("node1");
+        probes[0].paths.iter().find(|path| path.mtu.is_some()).unwrap().revision.clone()
+    };
+    let before = revision(&w);
+    for (mtu, size) in [(9000, 9000), (1000, 1280)] {
+        let other = w.objects[&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"b".into())].clone();
+        w.apply_and_settle(crate::edits::edit_attachment(&other, |spec| spec.mtu = Some(mtu)));
+        assert!(sizes(&w, "node1").contains(&("100".into(), Some(size))), "{:?}", sizes(&w, "node1"));
+        assert_ne!(revision(&w), before, "it is probed again");
+    }
+}
+
+fn crossed(w: &World, node: &str) -> Vec<String> {
+    let probes = w.probes_of(node);
+    let pairs = probes.iter().flat_map(|one| &one.crossed);
+    pairs.map(|CrossedVlans { vlan, other }| format!("{vlan}-{other}")).collect()
+}
+
+#[test]
+fn objects_that_name_each_other_are_crossed() {
+    for of_services in [true, false] {
+        let (mut w, [s, t, a, b, _]) = probed_world();
+        let [one, other] = if of_services { [&s, &t] } else { [&a, &b] };
+        let conditions = w.statuses[one].conditions.clone();
+        ask_isolation(&mut w, [one, other], "n1");
+        assert_eq!((crossed(&w, "node1"), answer(&w, one)), (vec![], None), "the other one does not ask");
+        ask_isolation(&mut w, [other, one], "n0");
+        assert_eq!((crossed(&w, "node1"), answer(&w, one)), (vec![], None), "it asks something else");
+        w.silent.insert(eno_core::Target::Node("node3".into()));
+        w.probing.leaking.insert((vid(200), vid(100)));
+        ask_isolation(&mut w, [other, one], "n1");
+        assert_eq!((crossed(&w, "node1"), answer(&w, one)), (vec!["100-200".into(), "200-100".into()], None));
+        w.end_silence();
+        let with = |ring: Vec<(String, ProbeOutcome)>, other: u16, outcome| {
+            let pair = move |(text, _)| (format!("{text}-{other}"), outcome);
+            ring.into_iter().map(pair).collect::<Vec<_>>()
+        };
+        let expected = [ring(100, Passed), with(ring(100, Passed), 200, Isolated)].concat();
+        assert_eq!(results(&w, one), expected);
+        let expected = [with(ring(200, Passed), 100, Leaking), ring(200, Passed)].concat();
+        assert_eq!(results(&w, other), expected);
+        assert_eq!(w.statuses[one].conditions, conditions, "it is no condition");
+        let published = w.published;
+        w.restart_and_settle();
+        assert_eq!(w.published, published, "nothing is left to do");
+        ask(&mut w, other, None);
+        assert_eq!(crossed(&w, "node1"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn isolation_is_asked_of_nodes_only() {
+    let (mut w, [s, t, ..]) = probed_world();
+    let gateway_only = crate::edits::edit_point(&connection_point("cp", Some("pool")), |spec| {
+        (spec.verify.mode, spec.verify.between) = (VerifyMode::Report, VerifyBetween::Gateway);
+    });
+    w.apply_and_settle(gateway_only);
+    ask_isolation(&mut w, [&s, &t], "n1");
+    ask_isolation(&mut w, [&t, &s], "n1");
+    assert_eq!((crossed(&w, "node1"), answer(&w, &s)), (vec![], None));
 }

@@ -52,6 +52,11 @@ impl Probed<'_> {
         self.gateways().filter(move |(_, answers)| is_silent(answers)).map(|(address, _)| address)
     }
 
+    /// Packets of the MTU are lost, and small ones are not.
+    fn is_too_big(&self) -> bool {
+        self.asks_nodes() && self.tally.is_some_and(|tally| tally.too_big > 0)
+    }
+
     fn is_lost(&self) -> bool {
         let silent = |answers: &BTreeMap<BTreeSet<String>, u32>| answers.contains_key(&BTreeSet::new());
         (self.asks_nodes() && self.tally.is_some_and(|tally| tally.lost > 0))
@@ -263,6 +268,9 @@ impl Evaluator<'_> {
         if let Some(message) = self.describe_lost(&all) {
             return Verified::new(false, ConditionReason::Lost, message);
         }
+        if let Some(message) = self.describe_too_big(&all) {
+            return Verified::new(false, ConditionReason::TooBig, message);
+        }
         if let Some(message) = self.describe_duplicates(&all) {
             return Verified::new(false, ConditionReason::DuplicateAddress, message);
         }
@@ -303,7 +311,8 @@ impl Evaluator<'_> {
         for (from, results) in self.hosts.nodes.results(probed.point, probed.network) {
             let mut add = |to, passed| probes.push(Probe { from: from.clone(), to, passed });
             let next = self.hosts.nodes.neighbours(probed.point, from).filter(|_| probed.asks_nodes());
-            let passed = results.passed.contains(probed.vid);
+            // A packet that is too big shows that small ones pass.
+            let passed = results.passed.contains(probed.vid) || results.too_big.contains(probed.vid);
             if let Some((next, _)) = next.filter(|_| passed || results.lost.contains(probed.vid)) {
                 add(ProbeEnd::Node(next.clone()), passed);
             }
@@ -314,6 +323,20 @@ impl Evaluator<'_> {
             }
         }
         probes
+    }
+
+    /// The probes with packets of the MTU on a VLAN.
+    fn probes_of_size(&self, probed: &Probed<'_>) -> Vec<Probe> {
+        let nodes = self.hosts.nodes;
+        let probes = nodes.results(probed.point, probed.network).filter_map(|(from, results)| {
+            let passed = results.passed.contains(probed.vid);
+            if !passed && !results.too_big.contains(probed.vid) {
+                return None;
+            }
+            let (next, _) = nodes.neighbours(probed.point, from)?;
+            Some(Probe { from: from.clone(), to: ProbeEnd::Node(next.clone()), passed })
+        });
+        probes.collect()
     }
 
     /// A gateway of a service.
@@ -344,10 +367,7 @@ impl Evaluator<'_> {
         let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
         for ((service, vid), probed) in vlans {
             let probes: Vec<Probe> = probed.iter().flat_map(|one| self.probes(one)).collect();
-            let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
-            let (_, ports) = planned.unwrap_or((vid, Arc::default()));
-            let suspicions = locate(self.fabric.topology(), &ports, &probes);
-            let mut message = list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let mut message = self.locate(service, &probes);
             // What is named may be the port behind which a gateway is.
             let silent: BTreeSet<&IpAddr> = probed.iter().flat_map(|one| one.silent_gateways()).collect();
             let silent: Vec<String> = silent.into_iter().map(ToString::to_string).collect();
@@ -356,14 +376,32 @@ impl Evaluator<'_> {
             }
             located.entry(message).or_default().insert(vid);
         }
-        let texts =
-            located.iter().map(
-                |(message, vlans)| {
-                    if names_vlan { format!("VLAN {vlans}: {message}") } else { message.clone() }
-                },
-            );
-        let texts: Vec<String> = texts.take(MAX_LISTED + 1).collect();
-        (!texts.is_empty()).then(|| list(&texts))
+        by_vlan(&located, names_vlan)
+    }
+
+    /// What explains that packets of the MTU are lost on VLANs, as a message. `None`: none was lost.
+    fn describe_too_big(&self, all: &[Probed<'_>]) -> Option<String> {
+        let names_vlan = all.iter().any(|probed| probed.vid != all[0].vid);
+        let mut vlans: BTreeMap<(&Key, VlanId, u16), Vec<Probe>> = BTreeMap::new();
+        for probed in all.iter().filter(|probed| probed.is_too_big()) {
+            let mtu = self.hosts.nodes.probed_mtu(probed.point, probed.network);
+            let probes = vlans.entry((&probed.vlan.service, probed.vid, mtu)).or_default();
+            probes.extend(self.probes_of_size(probed));
+        }
+        let mut located: BTreeMap<String, VlanSet> = BTreeMap::new();
+        for ((service, vid, mtu), probes) in vlans {
+            let message = format!("packets of {mtu} bytes: {}", self.locate(service, &probes));
+            located.entry(message).or_default().insert(vid);
+        }
+        by_vlan(&located, names_vlan)
+    }
+
+    /// What explains the probes that fail on the VLAN of a service, as a message.
+    fn locate(&self, service: &Key, probes: &[Probe]) -> String {
+        let planned = self.fabric.placements.get(service).and_then(|one| one.planned.clone());
+        let ports = planned.map(|(_, ports)| ports).unwrap_or_default();
+        let suspicions = locate(self.fabric.topology(), &ports, probes);
+        list(&suspicions.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     /// The addresses of gateways that several hosts have, as a message. `None`: there are none.
@@ -429,6 +467,18 @@ fn describe_answers(all: &[Probed<'_>]) -> String {
         }
     }
     list(&texts)
+}
+
+/// Messages, each with its VLANs, as one.
+fn by_vlan(located: &BTreeMap<String, VlanSet>, names_vlan: bool) -> Option<String> {
+    let texts =
+        located.iter().map(
+            |(message, vlans)| {
+                if names_vlan { format!("VLAN {vlans}: {message}") } else { message.clone() }
+            },
+        );
+    let texts: Vec<String> = texts.take(MAX_LISTED + 1).collect();
+    (!texts.is_empty()).then(|| list(&texts))
 }
 
 /// The first of some texts.

@@ -17,8 +17,8 @@ pub(super) type Owners = BTreeMap<String, Option<(Name, Name)>>;
 pub(super) fn verdicts(results: &Results) -> BTreeMap<Name, bool> {
     let mut verdicts = BTreeMap::new();
     for ((point, _), results) in results {
-        let ProbeResults { passed, lost, gateways, .. } = &**results;
-        if passed.is_empty() && lost.is_empty() && gateways.is_empty() {
+        let ProbeResults { passed, lost, too_big, gateways, .. } = &**results;
+        if passed.is_empty() && lost.is_empty() && too_big.is_empty() && gateways.is_empty() {
             continue;
         }
         let is_silent = gateways.iter().any(|answer| answer.macs.is_empty());

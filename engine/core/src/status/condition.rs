@@ -165,6 +165,8 @@ pub enum ConditionReason {
     Shared,
     /// The object is being deleted.
     Terminating,
+    /// Packets of the MTU are lost, and small ones are not.
+    TooBig,
     /// A link on the path has a smaller MTU.
     TooSmall,
     /// A transaction is not decided yet.

@@ -88,6 +88,8 @@ pub struct VerificationResult {
     pub to: Option<Name>,
     /// The VLAN.
     pub vlan: VlanId,
+    /// The VLAN on which the asked node was, where that is another one.
+    pub other: Option<VlanId>,
     /// What came of it.
     pub outcome: ProbeOutcome,
     /// The MAC addresses that answered for a gateway.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::kinds::{Invalid, Spec};
-use crate::{Key, Labels, Name, Object, Status};
+use crate::{Key, Labels, Name, Object, Status, VerifyRequest};
 
 /// The precedence of objects that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
 pub type Seniority = (i64, Name);
@@ -26,7 +26,7 @@ pub struct Record {
     /// [`Object::forget`].
     pub forget: bool,
     /// [`Object::verify`].
-    pub verify: Option<Name>,
+    pub verify: Option<VerifyRequest>,
     /// The engine made it (the L2BridgeDomain of a service).
     pub generated: bool,
     /// [`Object::labels`].
@@ -89,7 +89,7 @@ impl Record {
     /// True when its request for new probes has no answer yet.
     pub fn is_verifying(&self) -> bool {
         let answered = self.status.verification.as_ref().map(|verification| &verification.nonce);
-        self.verify.is_some() && self.verify.as_ref() != answered
+        self.verify.as_ref().is_some_and(|request| Some(&request.nonce) != answered)
     }
 
     pub fn seniority(&self) -> Seniority {

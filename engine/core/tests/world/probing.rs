@@ -7,8 +7,8 @@ use eno_core::ConditionReason;
 use eno_core::kinds::{LeadsTo, Spec};
 use eno_core::{ConditionType, Key, Kind, Name, Participant, PendingCommand, Target};
 use eno_schemas::{
-    Applied, Desired, FabricDesired, GatewayAnswer, Lookup, NodeDesired, Outcome, ProbeResults, Station,
-    Unasked, VlanId, VlanSet, probe_mac,
+    Applied, CrossedVlans, Desired, FabricDesired, GatewayAnswer, Lookup, NetworkProbes, NodeDesired,
+    Outcome, ProbeResults, Station, Unasked, VlanId, VlanSet, probe_mac,
 };
 
 use super::World;
@@ -18,6 +18,10 @@ use super::World;
 pub struct Probing {
     /// The VLANs on which a node does not reach the next one.
     pub lost: BTreeSet<(Name, VlanId)>,
+    /// The VLANs on which a node reaches the next one with packets of at most this size.
+    pub narrow: BTreeMap<(Name, VlanId), u16>,
+    /// Pairs of VLANs between which nodes reach the next one.
+    pub leaking: BTreeSet<(VlanId, VlanId)>,
     /// Gateways that do not answer.
     pub silent: BTreeSet<IpAddr>,
     /// The MAC addresses of gateways; without an entry, `02:00:00:00:00:01`.
@@ -33,18 +37,28 @@ impl Probing {
     pub fn results(&self, target: &Target, node: &NodeDesired) -> Vec<ProbeResults> {
         let Target::Node(name) = target else { return Vec::new() };
         let probes = node.probes.iter().filter(|_| !self.absent.contains(name));
-        probes.map(|probes| self.result(name, probes.carried_out())).collect()
+        probes.map(|probes| self.result(name, probes)).collect()
     }
 
-    fn result(&self, node: &Name, mut found: ProbeResults) -> ProbeResults {
+    fn result(&self, node: &Name, probes: &NetworkProbes) -> ProbeResults {
+        let mut found = probes.carried_out();
         if let Some(reason) = self.unable.get(node) {
             let vlans = std::mem::take(&mut found.passed);
             let unasked = vec![Unasked { reason: reason.into(), vlans }];
-            return ProbeResults { unasked, gateways: Vec::new(), ..found };
+            return ProbeResults { unasked, gateways: Vec::new(), isolated: Vec::new(), ..found };
         }
         let lost = self.lost.iter().filter(|(name, _)| name == node).map(|(_, vid)| *vid);
         found.lost = lost.collect::<VlanSet>().intersection(&found.passed);
         found.passed = found.passed.difference(&found.lost);
+        let fits = |vid: VlanId| {
+            let mtu = probes.paths.iter().find(|path| path.vlans.contains(vid)).and_then(|path| path.mtu);
+            let most = self.narrow.get(&(node.clone(), vid));
+            mtu.is_none_or(|mtu| most.is_none_or(|most| mtu <= *most))
+        };
+        found.too_big = found.passed.iter().filter(|vid| !fits(*vid)).collect();
+        found.passed = found.passed.difference(&found.too_big);
+        let is_leaking = |pair: &CrossedVlans| self.leaking.contains(&(pair.vlan, pair.other));
+        (found.leaking, found.isolated) = found.isolated.into_iter().partition(is_leaking);
         for GatewayAnswer { address, macs, .. } in &mut found.gateways {
             if self.silent.contains(address) {
                 macs.clear();
@@ -205,7 +219,7 @@ impl World {
     }
 
     /// The probes that a node was commanded last.
-    pub fn probes_of(&self, node: &str) -> Vec<eno_schemas::NetworkProbes> {
+    pub fn probes_of(&self, node: &str) -> Vec<NetworkProbes> {
         match self.applied.get(&Target::Node(node.into())) {
             Some(Desired::Node(desired)) => desired.probes.clone(),
             _ => Vec::new(),

@@ -254,10 +254,10 @@ fn placement_of(placement: &PlacementStatus) -> crds::Placement {
 
 fn verification(verification: &Verification) -> crds::Verification {
     let result = |result: &VerificationResult| crds::VerificationResult {
-        other: None,
         from: result.from.to_string(),
         to: result.to.as_deref().map(str::to_owned),
         vlan: result.vlan.get(),
+        other: result.other.map(VlanId::get),
         outcome: result.outcome,
         macs: texts(result.macs.iter().take(GatewayAnswer::MAX_MACS)),
         reason: result.reason.as_ref().map(|reason| Text::at_most(reason, MAX_REASON_LEN).into()),

@@ -102,6 +102,7 @@ fn verification(source: crds::Verification) -> Option<Verification> {
             from: result.from.into(),
             to: result.to.map(Name::from),
             vlan: VlanId::new(result.vlan).ok()?,
+            other: result.other.map(VlanId::new).transpose().ok()?,
             outcome: result.outcome,
             macs: result.macs.into_iter().collect(),
             reason: result.reason.map(Text::from),

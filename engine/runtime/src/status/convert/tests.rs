@@ -13,6 +13,7 @@ fn verification(asked: &[&str]) -> Verification {
         from: "node1".into(),
         to: Some((*to).into()),
         vlan: VlanId::new(10).unwrap(),
+        other: VlanId::new(11).ok(),
         outcome: ProbeOutcome::Unasked,
         macs: ["02:00:00:00:00:01".into()].into(),
         reason: Some("busy".into()),

@@ -11,7 +11,7 @@ mod sysctl;
 mod vrf;
 
 use eno_core::kinds::{Cause, Invalid, Spec};
-use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
+use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector, VerifyRequest};
 use eno_nbi_crds as crds;
 use eno_schemas::VlanId;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -61,7 +61,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
             .as_ref()
             .is_some_and(|all| all.iter().any(|one| one == api::finalizer(kind))),
         forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
-        verify: verify(kind, meta),
+        verify: verify(&key, meta),
         labels: if kind == Kind::L2Service { labels(meta) } else { Labels::new() },
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
         unknown_opts: unknown_opts.map(Name::from),
@@ -71,13 +71,32 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
     }
 }
 
-/// The nonce by which an object asks for new probes. Any other value of the annotation has no effect.
-fn verify(kind: Kind, meta: &ObjectMeta) -> Option<Name> {
-    if !matches!(kind, Kind::L2ServiceAttachment | Kind::L2Service | Kind::ConnectionPoint) {
+/// The request of an object for new probes. Any other value of the annotation has no effect.
+fn verify(key: &Key, meta: &ObjectMeta) -> Option<VerifyRequest> {
+    if !matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2Service | Kind::ConnectionPoint) {
         return None;
     }
     let text = meta.annotations.as_ref()?.get(crds::VERIFY_ANNOTATION)?;
-    crds::VerifyRequest::parse(text).map(|request| Name::from(request.nonce))
+    let crds::VerifyRequest { nonce, mtu, isolation_from } = crds::VerifyRequest::parse(text)?;
+    let isolation_from = isolation_from.and_then(|text| other_object(key, &text));
+    Some(VerifyRequest { nonce: nonce.into(), mtu, isolation_from })
+}
+
+/// Another L2Service or L2ServiceAttachment of the same kind, by `NAME` or `NAMESPACE/NAME`. `None`: the text names none.
+fn other_object(key: &Key, text: &str) -> Option<Key> {
+    let (namespace, name) = match (key.kind, text.split_once('/')) {
+        (Kind::L2Service | Kind::L2ServiceAttachment, None) => (&*key.namespace, text),
+        (Kind::L2ServiceAttachment, Some(both)) => both,
+        _ => return None,
+    };
+    let is_name = |text: &str, max| {
+        let is_good =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+        (1..=max).contains(&text.len()) && text.bytes().all(is_good)
+    };
+    let is_good = is_name(name, 253) && (key.namespace.is_empty() || is_name(namespace, 63));
+    let other = Key { kind: key.kind, namespace: namespace.into(), name: name.into() };
+    Some(other).filter(|other| is_good && other != key)
 }
 
 /// Converts the spec of a custom resource of `kind`, as the manifest has it.

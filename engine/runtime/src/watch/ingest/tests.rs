@@ -391,10 +391,35 @@ fn object_metadata_is_converted() {
     let of =
         |text: &str| json!({ "metadata": { "name": "a", "annotations": { "eno.k8s.io/verify": text } } });
     for kind in [Kind::L2ServiceAttachment, Kind::L2Service, Kind::ConnectionPoint] {
-        assert_eq!(known(kind, of(r#"{"nonce": "n-1"}"#)).verify.as_deref(), Some("n-1"));
+        assert_eq!(known(kind, of(r#"{"nonce": "n-1"}"#)).verify, Some(VerifyRequest::new("n-1".into())));
+        let sized = known(kind, of(r#"{"nonce": "n-1", "mtu": true}"#)).verify.unwrap();
+        assert!(sized.mtu && sized.isolation_from.is_none());
         assert_eq!(known(kind, of("n-1")).verify, None);
     }
     assert_eq!(known(Kind::FabricDevice, of(r#"{"nonce": "n-1"}"#)).verify, None);
+    let long = "b".repeat(254);
+    for (kind, from, other) in [
+        (Kind::L2ServiceAttachment, "b", Some("ns/b")),
+        (Kind::L2ServiceAttachment, "other/a", Some("other/a")),
+        (Kind::L2ServiceAttachment, "ns/a", None),
+        (Kind::L2ServiceAttachment, "ns/b/c", None),
+        (Kind::L2ServiceAttachment, "/b", None),
+        (Kind::L2Service, "b", Some("b")),
+        (Kind::L2Service, "a", None),
+        (Kind::L2Service, "ns/b", None),
+        (Kind::L2Service, "", None),
+        (Kind::L2Service, "B b", None),
+        (Kind::L2Service, &long, None),
+        (Kind::ConnectionPoint, "b", None),
+    ] {
+        let mut object = of(&json!({ "nonce": "n", "isolationFrom": from }).to_string());
+        if kind == Kind::L2ServiceAttachment {
+            object["metadata"]["namespace"] = "ns".into();
+        }
+        let request = known(kind, object).verify.expect("the nonce has its effect");
+        let named = request.isolation_from.map(|key| key.to_string());
+        assert_eq!(named, other.map(|other| format!("{kind}/{other}")), "{kind} {from}");
+    }
     let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
     let point = known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
     assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|message| message.contains("Brigde")));
