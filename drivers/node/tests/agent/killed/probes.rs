@@ -102,7 +102,8 @@ impl Pair {
         self.pass().await;
         let mut ends = node_ends(&self.world).await;
         let mut rows = self.world.nodes[0].rows();
-        (ends.sort(), rows.sort());
+        ends.sort();
+        rows.sort();
         assert_eq!(ends, rows, "killed {kill_point:?}: others are left");
         let lost = std::mem::take(&mut *self.lost.lock().unwrap());
         assert!(lost.is_empty(), "killed {kill_point:?}: {lost:?}");
