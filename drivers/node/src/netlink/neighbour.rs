@@ -1,17 +1,18 @@
 //! Neighbours: link addresses that the kernel asks for by ARP and neighbour discovery, and the rules that keep a
 //! namespace silent to everything else.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NetlinkPayload};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use rtnetlink::packet_route::neighbour_table::{
     NeighbourTableAttribute, NeighbourTableMessage, NeighbourTableParameter,
 };
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage, RulePortRange};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::socket::decode;
@@ -19,8 +20,12 @@ use super::{Netlink, NetlinkError, Request};
 
 /// `RT_TABLE_LOCAL`.
 const TABLE_LOCAL: u8 = 255;
+/// `RT_TABLE_MAIN`.
+const TABLE_MAIN: u8 = 254;
 /// `IPPROTO_ICMPV6`.
 const ICMPV6: u8 = 58;
+/// The types of echo requests and their answers (RFC 4443, 4).
+const ECHO: [u8; 2] = [128, 129];
 /// How often the kernel asks before it gives up, and the milliseconds in between.
 const ATTEMPTS: u32 = 3;
 const ATTEMPT_INTERVAL: u64 = 1000;
@@ -51,6 +56,20 @@ impl Request {
     pub fn forget_neighbour(index: u32, address: IpAddr) -> Self {
         let message = RouteNetlinkMessage::DelNeighbour(entry(index, address));
         Self::new(format!("forget {address}"), message, 0).tolerating(Errno::ENOENT)
+    }
+
+    /// Has the kernel ask whether another node has an address, as if it were to be an own one (RFC 4862, 5.4). It asks
+    /// from no address, so an answer goes to all nodes. The address is an own one once the kernel has asked as often as
+    /// the sysctl `dad_transmits` says: it has to be deleted before.
+    pub fn ask_for_duplicate(index: u32, address: Ipv6Addr) -> Self {
+        let message = RouteNetlinkMessage::NewAddress(tentative(index, address));
+        Self::new(format!("ask for a duplicate of {address}"), message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Deletes such an address. Succeeds when it does not exist.
+    pub fn forget_duplicate(index: u32, address: Ipv6Addr) -> Self {
+        let message = RouteNetlinkMessage::DelAddress(tentative(index, address));
+        Self::new(format!("forget {address}"), message, 0).tolerating(Errno::EADDRNOTAVAIL)
     }
 
     /// Sets how the kernel asks on an interface, whatever the node's defaults are, and that each answer takes the place
@@ -84,6 +103,21 @@ impl Request {
         Self::new("drop packets".to_owned(), RouteNetlinkMessage::NewRule(message), flags)
     }
 
+    /// Adds the rule that echo requests of IPv6 and their answers get a route.
+    pub fn route_echo(priority: u32) -> Self {
+        let mut message = rule(RuleAction::ToTable, priority);
+        message.header.table = TABLE_MAIN;
+        // What is the destination port elsewhere has type and code of an ICMPv6 packet here (`union flowi_uli`).
+        let [start, end] = ECHO.map(|kind| u16::from_be_bytes([kind, 0]));
+        message.attributes.extend([
+            RuleAttribute::Table(TABLE_MAIN.into()),
+            RuleAttribute::IpProtocol(ICMPV6.into()),
+            RuleAttribute::DestinationPortRange(RulePortRange { start, end }),
+        ]);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        Self::new("give echo a route".to_owned(), RouteNetlinkMessage::NewRule(message), flags)
+    }
+
     /// Adds the rule of IPv6 that looks up own addresses.
     pub fn add_local_rule(priority: u32) -> Self {
         let flags = NLM_F_CREATE | NLM_F_EXCL;
@@ -107,6 +141,40 @@ impl Netlink {
             _ => None,
         })
     }
+}
+
+impl Netlink {
+    /// The addresses, with the index of their interface, that another node was found to have.
+    pub fn duplicates(&mut self) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
+        let mut all = AddressMessage::default();
+        all.header.family = AddressFamily::Inet6;
+        self.dump("list addresses", &RouteNetlinkMessage::GetAddress(all), |message| match message {
+            RouteNetlinkMessage::NewAddress(message) => duplicate(&message),
+            _ => None,
+        })
+    }
+}
+
+/// The address, if another node has it.
+fn duplicate(message: &AddressMessage) -> Option<(u32, IpAddr)> {
+    let (mut address, mut failed) = (None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            AddressAttribute::Flags(flags) => failed = flags.contains(AddressFlags::Dadfailed),
+            _ => {}
+        }
+    }
+    address.filter(|_| failed).map(|address| (message.header.index, address))
+}
+
+fn tentative(index: u32, address: Ipv6Addr) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet6;
+    message.header.index = index;
+    message.header.prefix_len = 128;
+    message.attributes.push(AddressAttribute::Address(address.into()));
+    message
 }
 
 /// What a notification says.
@@ -171,6 +239,19 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+
+    #[test]
+    fn duplicates_are_told_from_addresses_that_nobody_else_has() {
+        let address = Ipv6Addr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]);
+        let found = |flags| {
+            let mut message = tentative(7, address);
+            message.attributes.push(AddressAttribute::Flags(flags));
+            duplicate(&message)
+        };
+        assert_eq!(found(AddressFlags::Tentative | AddressFlags::Dadfailed), Some((7, address.into())));
+        assert_eq!(found(AddressFlags::Tentative), None);
+        assert_eq!(duplicate(&tentative(7, address)), None);
+    }
 
     #[test]
     fn entries_show_who_was_heard_and_who_answered() {

@@ -25,8 +25,9 @@ pub struct ProbeMetrics {
     points: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// The outcomes of probes: of the next node, then of gateways.
-const OUTCOMES: [&str; 5] = ["passed", "lost", "unasked", "answered", "silent"];
+/// The outcomes of probes: of the next node, of the next node on another VLAN, then of gateways.
+const OUTCOMES: [&str; 8] =
+    ["passed", "lost", "too-big", "unasked", "isolated", "leaking", "answered", "silent"];
 
 impl ProbeMetrics {
     /// Registers them under `eno_agent_…`.
@@ -52,24 +53,32 @@ impl ProbeMetrics {
 
     /// Counts what was found at a connection point, unless it is not wanted any more.
     pub(super) fn count<'a>(&self, point: &str, found: impl Iterator<Item = &'a Outcome>) {
+        for outcome in found {
+            let of_next = outcome.next.as_ref().map(|next| match next {
+                Verdict::Passed => "passed",
+                Verdict::Lost => "lost",
+                Verdict::TooBig => "too-big",
+                Verdict::Unasked(_) => "unasked",
+            });
+            let gateways = outcome.gateways.values();
+            let gateways = gateways.map(|macs| if macs.is_empty() { "silent" } else { "answered" });
+            self.count_all(point, of_next.into_iter().chain(gateways));
+        }
+    }
+
+    /// Counts across how many VLANs the next node has answered, and has not.
+    pub(super) fn count_crossing<'a>(&self, point: &str, found: impl Iterator<Item = &'a bool>) {
+        self.count_all(point, found.map(|leaks| if *leaks { "leaking" } else { "isolated" }));
+    }
+
+    fn count_all(&self, point: &str, outcomes: impl Iterator<Item = &'static str>) {
         let known = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.contains(point) {
             return;
         }
-        let count = |outcome| {
+        for outcome in outcomes {
             let labels = Labels { point: point.to_owned(), outcome };
             self.probes.get_or_create(&labels).inc();
-        };
-        for outcome in found {
-            match outcome.next {
-                Some(Verdict::Passed) => count("passed"),
-                Some(Verdict::Lost) => count("lost"),
-                Some(Verdict::Unasked(_)) => count("unasked"),
-                None => {}
-            }
-            for macs in outcome.gateways.values() {
-                count(if macs.is_empty() { "silent" } else { "answered" });
-            }
         }
     }
 }

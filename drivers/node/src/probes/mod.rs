@@ -2,15 +2,22 @@
 //!
 //! On each VLAN this node asks the gateways and the next node for their link addresses, by ARP and neighbour discovery,
 //! without an address of the network. Before it asks the next node, it has that node's agent go to the VLAN. So a VLAN on
-//! which nobody answers is distinguished from an agent that does not run.
+//! which nobody answers is distinguished from an agent that does not run. On request it also asks by packets of full
+//! size, and across VLANs that should be isolated.
 //!
-//! [`schedule`] and [`slots`] are pure: what is asked when, and which port is where. [`namespace`] makes the network
-//! namespace that all ports end in, [`port`] moves these, [`ask`] asks, and [`visit`] talks to other agents.
+//! [`schedule`], [`crossing`] and [`slots`] are pure: what is asked when, and which port is where. [`namespace`] makes the
+//! network namespace that all ports end in. [`port`] moves these, and [`host_end`] makes them. [`ask`], [`echo`] and
+//! [`duplicate`] ask, [`visit`] talks to other agents, and a [`round`] does both.
 
 mod ask;
+mod crossing;
+mod duplicate;
+mod echo;
+mod host_end;
 mod metrics;
 mod namespace;
 mod port;
+mod round;
 mod schedule;
 mod slots;
 mod visit;
@@ -20,22 +27,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eno_sbi::{Peers, Visits, random};
-use eno_schemas::{AppliedNetwork, NodeDesired, ProbeResults, Visit, VlanId, VlanSet};
+use eno_sbi::{Peers, Visits};
+use eno_schemas::{AppliedNetwork, NodeDesired, ProbeResults, Visit, VlanSet};
 use futures::Stream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 
+pub use host_end::GROUP;
 pub use metrics::ProbeMetrics;
-pub use port::GROUP;
 
-use self::ask::Ask;
-use self::port::{Placed, Ports, Reach, Reaches};
-use self::schedule::{Aim, Batch, Next, Outcome, Place, Schedule, Verdict};
+use self::host_end::Reach;
+use self::port::{Ports, Reaches};
+use self::schedule::{Next, Permit, Place, Schedule};
 use self::slots::Use;
-use self::visit::Exchange;
+use self::visit::{Exchange, There};
 use crate::driver::Switch;
 use crate::netlink::{Namespace, NamespaceError, NetlinkError};
 use crate::ovs::OvsError;
@@ -69,6 +76,9 @@ enum ProbeError {
         /// The I/O error.
         source: std::io::Error,
     },
+    /// Packets of full size can't be sent.
+    #[error("can't ask by packets of full size: {0}")]
+    Echo(std::io::Error),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -131,7 +141,9 @@ impl Probes {
         for probes in &desired.probes {
             let network =
                 desired.networks.get(&probes.network).filter(|_| applied.contains_key(&probes.network));
-            let Some(reach) = network.and_then(Reach::of) else { continue };
+            let asked = desired.probes.iter().filter(|other| other.network == probes.network);
+            let asked = asked.flat_map(|other| &other.paths).filter_map(|path| path.mtu).max();
+            let Some(reach) = network.and_then(|network| Reach::of(network, asked)) else { continue };
             let place = Place { point: probes.point.clone(), network: probes.network.clone() };
             if places.insert(place, reach).is_none() {
                 wanted.push(probes.clone());
@@ -180,6 +192,13 @@ impl Shared {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Tells the driver when results have changed.
+    fn notify(&self, changed: bool) {
+        if changed {
+            self.changed.send_replace(());
+        }
+    }
 }
 
 /// The ports, which are where they may be.
@@ -215,7 +234,7 @@ async fn read_visits(
     let Ok(mut visits) = visits.await else { return };
     while let Some((from, visit)) = visits.next().await {
         if let Some(there) = visit.there.clone() {
-            shared.exchange.answered(&from, &visit, there);
+            shared.exchange.answered(&from, visit, there);
         } else if shared.schedule().permitted(&from, &visit).is_none()
             || requests.try_send((from, visit)).is_err()
         {
@@ -252,17 +271,22 @@ async fn be_visited(shared: &Shared, ports: &Shelf, mut requests: mpsc::Receiver
 
 /// Goes where the agent of the previous node asks.
 async fn be_visited_by(shared: &Shared, ports: &Shelf, from: &str, visit: Visit) {
-    let permitted = shared.schedule().permitted(from, &visit);
-    let Some((place, vlans)) = permitted else { return };
-    let until = Instant::now() + STAY;
-    let placed = ports.lock(shared).await.go(&place, &vlans, Use::Visited(until)).await;
-    match placed {
-        Ok(placed) => shared.exchange.answer(from, visit, placed.there.into_keys().collect()).await,
-        Err(error) => {
-            debug!(%error, from, "can't go where the agent of another node asks");
-            shared.exchange.answer(from, visit, BTreeSet::new()).await;
+    let permit = shared.schedule().permitted(from, &visit);
+    let Some(Permit { place, vlans, echo }) = permit else { return };
+    let there = {
+        let mut ports = ports.lock(shared).await;
+        match ports.go(&place, &vlans, Use::Visited(Instant::now() + STAY)).await {
+            Ok(placed) => {
+                let vlans: VlanSet = placed.there.into_keys().collect();
+                There { echo: ports.set_echo(&place, echo.intersection(&vlans)).await, vlans }
+            }
+            Err(error) => {
+                debug!(%error, from, "can't go where the agent of another node asks");
+                There::default()
+            }
         }
-    }
+    };
+    shared.exchange.answer(from, visit, there).await;
 }
 
 /// Probes what is due.
@@ -273,7 +297,11 @@ async fn probe_forever(shared: &Shared, ports: &Shelf) {
         let next = shared.schedule().next(std::time::Instant::now());
         let until = match next {
             Next::Probe(batch) => {
-                probe(shared, ports, &batch, &mut pace).await;
+                round::probe(shared, ports, &batch, &mut pace).await;
+                continue;
+            }
+            Next::Cross(crossing) => {
+                round::cross(shared, ports, &crossing, &mut pace).await;
                 continue;
             }
             Next::Wait(until) => until,
@@ -289,106 +317,6 @@ async fn probe_forever(shared: &Shared, ports: &Shelf) {
             () = shared.wake.notified() => {}
         }
     }
-}
-
-/// Probes a batch, and records what was found.
-async fn probe(shared: &Shared, ports: &Shelf, batch: &Batch, pace: &mut Interval) {
-    let found = match find(shared, ports, batch, pace).await {
-        Ok(found) => found,
-        Err(error) => {
-            let reason = error.to_string();
-            batch.vlans.keys().map(|vlan| (*vlan, Outcome::unasked(&reason))).collect()
-        }
-    };
-    ports.lock(shared).await.end_asking(&batch.place).await;
-    shared.metrics.count(&batch.place.point, found.values());
-    let changed = shared.schedule().record(batch, found, std::time::Instant::now(), random());
-    if changed {
-        shared.changed.send_replace(());
-    }
-}
-
-/// What is found on the VLANs of a batch.
-async fn find(
-    shared: &Shared,
-    ports: &Shelf,
-    batch: &Batch,
-    pace: &mut Interval,
-) -> Result<BTreeMap<VlanId, Outcome>, ProbeError> {
-    let vlans = batch.vlan_set();
-    let visit = async {
-        match batch.next_node() {
-            Some(next) => shared.exchange.ask(next, &batch.place, vlans.clone()).await,
-            None => Ok(VlanSet::EMPTY),
-        }
-    };
-    let go = async {
-        let mut ports = ports.lock(shared).await;
-        let placed = ports.go(&batch.place, &vlans, Use::Asking).await?;
-        let next_address = |next: &str, vlan| ports.address(next, &batch.place, vlan);
-        let addresses: BTreeMap<VlanId, std::net::Ipv6Addr> = batch
-            .vlans
-            .iter()
-            .filter_map(|(vlan, aim)| Some((*vlan, next_address(aim.next.as_deref()?, *vlan))))
-            .collect();
-        Ok::<_, ProbeError>((placed, ports.namespace(), addresses))
-    };
-    let (there, placed) = tokio::join!(visit, go);
-    let (placed, namespace, addresses) = placed?;
-    let mut asks = BTreeMap::new();
-    for (vlan, index) in &placed.there {
-        let Some(aim) = batch.vlans.get(vlan) else { continue };
-        asks.extend(aim.gateways.iter().map(|address| (Ask { index: *index, address: *address }, true)));
-        if let Some(address) = addresses.get(vlan)
-            && there.as_ref().is_ok_and(|there| there.contains(*vlan))
-        {
-            asks.insert(Ask { index: *index, address: (*address).into() }, false);
-        }
-    }
-    let answers = match namespace {
-        Some(namespace) if !asks.is_empty() => ask::ask(&namespace, asks, pace).await?,
-        _ => BTreeMap::new(),
-    };
-    let outcome = |(vlan, aim): (&VlanId, &Arc<Aim>)| {
-        let answered = |address| answers.get(&Ask { index: *placed.there.get(vlan)?, address });
-        (*vlan, outcome(*vlan, aim, &placed, &there, addresses.get(vlan).copied().map(Into::into), answered))
-    };
-    Ok(batch.vlans.iter().map(outcome).collect())
-}
-
-/// What was found on a VLAN. `there`: where the agent of the next node is.
-fn outcome<'a>(
-    vlan: VlanId,
-    aim: &Aim,
-    placed: &Placed,
-    there: &Result<VlanSet, String>,
-    address: Option<std::net::IpAddr>,
-    answered: impl Fn(std::net::IpAddr) -> Option<&'a BTreeSet<[u8; 6]>>,
-) -> Outcome {
-    if !placed.there.contains_key(&vlan) {
-        let reason = placed.failed.get(&vlan).map_or("this node can't go there", String::as_str);
-        return Outcome::unasked(reason);
-    }
-    let next = aim.next.as_ref().map(|next| match there {
-        Err(reason) => Verdict::Unasked(reason.into()),
-        Ok(there) if !there.contains(vlan) => {
-            Verdict::Unasked(format!("the agent of node {next} does not go to this VLAN").into())
-        }
-        Ok(_) => match address.and_then(&answered) {
-            Some(macs) if !macs.is_empty() => Verdict::Passed,
-            _ => Verdict::Lost,
-        },
-    });
-    let macs = |address: &std::net::IpAddr| {
-        let macs = answered(*address).into_iter().flatten().copied().map(text).collect();
-        (*address, macs)
-    };
-    Outcome { next, gateways: aim.gateways.iter().map(macs).collect() }
-}
-
-/// A MAC address as text.
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// An interval without bursts.

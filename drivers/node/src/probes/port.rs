@@ -10,55 +10,19 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{HostNetwork, Uplink, VlanId, VlanSet, probe_address, probe_mac};
+use eno_schemas::{VlanId, VlanSet, probe_address, probe_mac};
 use ipnet::{IpNet, Ipv6Net};
-use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
-};
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::host_end::{Job, Network, Reach, ReachKind};
 use super::schedule::Place;
 use super::slots::{Link, Slots, Use};
 use super::{ProbeError, namespace};
 use crate::driver::Switch;
-use crate::host::{guard, ownership};
-use crate::netlink::{Kind, Namespace, Netlink, PortVlan, Request};
+use crate::netlink::{Namespace, Netlink, Request};
 use crate::ovs::{PortDesired, PortVlans};
-use crate::pods::ownership::{DELETION_GROUP, digest};
-
-/// `IFLA_GROUP` of the interfaces of probes, both ends. No other part of the agent touches them.
-pub const GROUP: u32 = DELETION_GROUP + 1;
-
-/// How the VLANs of a network are reached. Ports are made anew when it changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reach {
-    kind: ReachKind,
-    /// The MTU that the network asks for, in bytes.
-    mtu: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReachKind {
-    Ovs,
-    Bridge,
-    Master,
-}
-
-impl Reach {
-    /// `None`: a network without connection to the fabric.
-    pub fn of(network: &HostNetwork) -> Option<Self> {
-        let of_uplink = |uplink: &Option<Uplink>| uplink.as_ref().and_then(|uplink| uplink.mtu);
-        let (kind, mtu) = match network {
-            HostNetwork::Ovs { uplink, .. } => (ReachKind::Ovs, of_uplink(uplink)),
-            HostNetwork::Bridge { uplink, mtu, .. } => (ReachKind::Bridge, (*mtu).max(of_uplink(uplink))),
-            HostNetwork::Master { mtu, .. } => (ReachKind::Master, *mtu),
-            HostNetwork::PodBridge { .. } => return None,
-        };
-        Some(Self { kind, mtu })
-    }
-}
+use crate::pods::ownership::digest;
 
 /// What is wanted of the ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,24 +59,16 @@ pub struct Ports {
     wanted: Reaches,
     /// The namespace of probes; absent: none is needed, or it could not be made.
     namespace: Option<Namespace>,
+    /// True while echo requests are answered there.
+    echo: bool,
     sets: BTreeMap<Place, PortSet>,
-}
-
-/// An end on the host that is to be made, or moved to another VLAN.
-struct Job {
-    number: usize,
-    vlan: VlanId,
-    name: String,
-    /// The index of the end on the host; absent: it is to be made.
-    host: Option<u32>,
-    made: bool,
 }
 
 impl Ports {
     /// No ports.
     pub fn new(node: String, host: Namespace, proc_sys_net: PathBuf, switch: Arc<Switch>) -> Self {
         let (wanted, sets) = (Reaches::default(), BTreeMap::new());
-        Self { node, host, proc_sys_net, switch, wanted, namespace: None, sets }
+        Self { node, host, proc_sys_net, switch, wanted, namespace: None, echo: false, sets }
     }
 
     /// The namespace of probes, if there is one.
@@ -139,8 +95,9 @@ impl Ports {
             self.remove(&place).await;
         }
         if self.wanted.places.is_empty() {
-            self.namespace = None;
+            (self.namespace, self.echo) = (None, false);
         }
+        self.settle_echo().await;
     }
 
     /// Brings ports to these VLANs, as far as there are any. After a failure there are no ports of the place.
@@ -149,7 +106,41 @@ impl Ports {
         if done.is_err() {
             self.remove(place).await;
         }
+        self.settle_echo().await;
         done
+    }
+
+    /// Answers echo requests while others visit these VLANs of a place, and no others of it. Returns where it does.
+    pub async fn set_echo(&mut self, place: &Place, vlans: VlanSet) -> VlanSet {
+        if let Some(set) = self.sets.get_mut(place) {
+            set.slots.set_echo(&vlans);
+        }
+        self.settle_echo().await;
+        if self.echo { vlans } else { VlanSet::EMPTY }
+    }
+
+    /// Has the namespace answer echo requests exactly while a visit asks for it.
+    async fn settle_echo(&mut self) {
+        let wanted = self.sets.values().any(|set| set.slots.echoes());
+        let Some(inside) = self.namespace.clone().filter(|_| wanted != self.echo) else { return };
+        match namespace::set_echo(&inside, self.proc_sys_net.clone(), wanted).await {
+            Ok(()) => self.echo = wanted,
+            Err(error) => {
+                debug!(%error, wanted, "can't change whether echo requests are answered");
+                if self.echo {
+                    self.discard().await;
+                }
+            }
+        }
+    }
+
+    /// Removes all ports, and their namespace. They are made anew when they are needed.
+    async fn discard(&mut self) {
+        let places: Vec<Place> = self.sets.keys().cloned().collect();
+        for place in places {
+            self.remove(&place).await;
+        }
+        (self.namespace, self.echo) = (None, false);
     }
 
     async fn try_to_go(
@@ -191,6 +182,7 @@ impl Ports {
         let Some(set) = self.sets.get_mut(place) else { return };
         set.slots.end_asking();
         self.settle_idle(place).await;
+        self.settle_echo().await;
     }
 
     /// Ends the visits whose time is over.
@@ -201,6 +193,7 @@ impl Ports {
             set.slots.end_visits(now);
             self.settle_idle(&place).await;
         }
+        self.settle_echo().await;
     }
 
     /// When the next visit ends.
@@ -393,144 +386,11 @@ impl Ports {
 }
 
 /// Carries out requests in a namespace, up to the end.
-async fn execute(namespace: &Namespace, requests: Vec<Request>) -> Result<(), ProbeError> {
+pub async fn execute(namespace: &Namespace, requests: Vec<Request>) -> Result<(), ProbeError> {
     if requests.is_empty() {
         return Ok(());
     }
     let work = move || Ok::<_, ProbeError>(Netlink::open()?.batch(requests));
     namespace.run(work).await??.into_iter().collect::<Result<Vec<()>, _>>()?;
-    Ok(())
-}
-
-/// A network of the host, on a thread in the host's namespace.
-struct Network {
-    cluster: String,
-    name: String,
-    reach: Reach,
-    /// The MAC address of probes.
-    mac: [u8; 6],
-    /// The namespace of probes.
-    namespace: Namespace,
-}
-
-impl Network {
-    /// Makes the end on the host if it is missing, and brings it to its VLAN. Returns its index, if there is one; or why
-    /// this VLAN can't be reached.
-    fn connect(&self, netlink: &mut Netlink, job: &Job) -> Result<Result<Option<u32>, String>, ProbeError> {
-        if self.reach.kind == ReachKind::Master {
-            return self.macvlan(netlink, job).map(|made| made.map(|()| None));
-        }
-        let host = match job.host.filter(|_| job.made) {
-            Some(host) => host,
-            None => self.pair(netlink, job)?,
-        };
-        if self.reach.kind == ReachKind::Bridge {
-            move_on_bridge(netlink, &job.name, host, job.vlan)?;
-        }
-        Ok(Ok(Some(host)))
-    }
-
-    /// Makes a pair of interfaces. Returns the index of the end on the host.
-    fn pair(&self, netlink: &mut Netlink, job: &Job) -> Result<u32, ProbeError> {
-        free_name(netlink, &job.name)?;
-        let bridge = netlink.link_named(&self.name)?;
-        let mut message = new_link(&job.name);
-        if self.reach.kind == ReachKind::Bridge {
-            let ours = |link: &&crate::netlink::Link| {
-                link.group == ownership::group(&self.cluster)
-                    && matches!(link.kind, Kind::Bridge { vlan_filtering: true, .. })
-            };
-            let bridge = bridge.as_ref().filter(ours).ok_or_else(|| {
-                ProbeError::Other(format!("the host has no bridge {} of ENO that filters VLANs", self.name))
-            })?;
-            message.attributes.push(LinkAttribute::Controller(bridge.index));
-        }
-        // A port with a smaller MTU would change that of the bridge.
-        let mtu = bridge.map(|bridge| bridge.mtu).max(self.reach.mtu);
-        message.attributes.extend(mtu.map(LinkAttribute::Mtu));
-        message.attributes.push(LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(self.inner(&job.name)))),
-        ]));
-        netlink.execute(Request::add_link(&job.name, message))?;
-        let index = netlink.index_of(&job.name)?;
-        // It gets no link-local address, so the host can't be reached over it. Its peer is down, so it has none yet.
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
-        let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
-        message.attributes.extend([
-            LinkAttribute::IfAlias(ownership::alias(&self.cluster, &self.name)),
-            LinkAttribute::AfSpecUnspec(vec![none]),
-        ]);
-        netlink.execute(Request::set_link(format!("finish the end {} of a pair", job.name), message))?;
-        Ok(index)
-    }
-
-    /// Makes a macvlan on the subinterface of a VLAN.
-    fn macvlan(&self, netlink: &mut Netlink, job: &Job) -> Result<Result<(), String>, ProbeError> {
-        let name = match guard::subinterface(&self.name, job.vlan) {
-            Ok(name) => name,
-            Err(refusal) => return Ok(Err(refusal.to_string())),
-        };
-        let ours = |link: &crate::netlink::Link| {
-            link.group == ownership::group(&self.cluster) && link.kind == (Kind::Vlan { vid: job.vlan.get() })
-        };
-        let Some(lower) = netlink.link_named(&name)?.filter(ours) else {
-            return Ok(Err(format!("the host has no interface {name} of ENO")));
-        };
-        let mut message = self.inner(&job.name);
-        message.attributes.extend([
-            LinkAttribute::Link(lower.index),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::MacVlan),
-                LinkInfo::Data(InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)])),
-            ]),
-        ]);
-        Ok(netlink.execute(Request::add_link(&job.name, message)).map_err(|error| error.to_string()))
-    }
-
-    /// An interface in the namespace of probes.
-    fn inner(&self, name: &str) -> LinkMessage {
-        let mut message = new_link(name);
-        message
-            .attributes
-            .extend([LinkAttribute::Address(self.mac.to_vec()), LinkAttribute::NetNsFd(self.namespace.fd())]);
-        message
-    }
-}
-
-fn new_link(name: &str) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.attributes.extend([
-        LinkAttribute::IfName(name.to_owned()),
-        LinkAttribute::Group(GROUP),
-        LinkAttribute::NumTxQueues(1),
-        LinkAttribute::NumRxQueues(1),
-    ]);
-    message
-}
-
-/// Deletes an interface of probes that has this name: the namespace of an agent that was killed may not have ended yet.
-fn free_name(netlink: &mut Netlink, name: &str) -> Result<(), ProbeError> {
-    match netlink.link_named(name)? {
-        Some(link) if link.group == GROUP => Ok(netlink.execute(Request::delete_link(name, link.index))?),
-        Some(_) => Err(ProbeError::Other(format!("the host has an interface {name} already"))),
-        None => Ok(()),
-    }
-}
-
-/// Brings a port of a Linux bridge to one VLAN, untagged.
-fn move_on_bridge(netlink: &mut Netlink, name: &str, port: u32, vlan: VlanId) -> Result<(), ProbeError> {
-    let wanted = PortVlan { vid: vlan.get(), pvid: true, untagged: true };
-    let found = netlink.port_vlans(port)?;
-    let others: Vec<PortVlan> = found.iter().filter(|found| found.vid != wanted.vid).copied().collect();
-    if !others.is_empty() {
-        netlink.execute(Request::delete_port_vlans(name, port, &others))?;
-    }
-    if !found.contains(&wanted) {
-        netlink.execute(Request::add_port_vlans(name, port, &[wanted]))?;
-    }
     Ok(())
 }

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eno_queue::Backoff;
-use eno_schemas::{GatewayAnswer, NetworkProbes, ProbeResults, Text, Unasked, Visit, VlanId, VlanSet};
+use eno_schemas::{
+    CrossedVlans, GatewayAnswer, NetworkProbes, ProbeResults, Text, Unasked, Visit, VlanId, VlanSet,
+};
+
+use super::crossing::{Crossing, Pairs};
 
 /// Maximum VLANs that are probed at once, and that are visited at once.
 pub const MAX_BATCH: usize = 10;
 
 /// Delays before a VLAN is probed again on which something did not answer.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+pub const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// A network of the host as the way to a connection point.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +28,8 @@ pub struct Place {
 }
 
 impl Place {
-    fn of(probes: &NetworkProbes) -> Self {
+    /// Where these probes are.
+    pub fn of(probes: &NetworkProbes) -> Self {
         Self { point: probes.point.clone(), network: probes.network.clone() }
     }
 }
@@ -33,9 +38,11 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aim {
     /// The path that the packets take.
-    revision: String,
+    pub revision: String,
     /// The node that is asked.
     pub next: Option<String>,
+    /// Bytes of a packet of full size that it is asked by; absent: none.
+    pub mtu: Option<u16>,
     /// The gateways that are asked.
     pub gateways: BTreeSet<IpAddr>,
 }
@@ -47,6 +54,8 @@ pub enum Verdict {
     Passed,
     /// It did not, although its agent was there.
     Lost,
+    /// It answered, but not to a packet of full size.
+    TooBig,
     /// It could not be asked, for this reason.
     Unasked(Text),
 }
@@ -104,6 +113,8 @@ impl Batch {
 pub enum Next {
     /// Probing these.
     Probe(Batch),
+    /// Asking across these.
+    Cross(Crossing),
     /// Waiting, until then; `None`: until something else is wanted.
     Wait(Option<Instant>),
 }
@@ -137,6 +148,19 @@ pub struct Schedule {
     wanted: Vec<NetworkProbes>,
     /// The wanted VLANs.
     entries: BTreeMap<Place, BTreeMap<VlanId, Entry>>,
+    /// The pairs of them that should be isolated.
+    pairs: Pairs,
+}
+
+/// Where another agent may have this one go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// The place.
+    pub place: Place,
+    /// The VLANs.
+    pub vlans: VlanSet,
+    /// Of these, those on which echo requests may be answered.
+    pub echo: VlanSet,
 }
 
 impl Schedule {
@@ -148,7 +172,9 @@ impl Schedule {
             let mut known = before.remove(&place).unwrap_or_default();
             let latest = now + Duration::from_secs(probes.interval.into());
             let entries = self.entries.entry(place).or_default();
-            for (vlan, aim) in aims(probes) {
+            let aims = aims(probes);
+            self.pairs.want(probes, &aims, now);
+            for (vlan, aim) in aims {
                 let entry = match known.remove(&vlan).filter(|entry| *entry.aim == aim) {
                     Some(entry) => Entry { due: entry.due.min(latest), ..entry },
                     None => {
@@ -158,10 +184,11 @@ impl Schedule {
                 entries.insert(vlan, entry);
             }
         }
+        self.pairs.keep(&wanted);
         self.wanted = wanted;
     }
 
-    /// The VLANs of one place that are due, those that have waited longest first.
+    /// What is due of one place: VLANs, or pairs of VLANs that both have a result. What has waited longest is first.
     pub fn next(&self, now: Instant) -> Next {
         let first = |entries: &BTreeMap<VlanId, Entry>| entries.values().map(|entry| entry.due).min();
         let places =
@@ -169,14 +196,27 @@ impl Schedule {
         let Some((first, place, entries)) = places.min_by_key(|(due, ..)| *due) else {
             return Next::Wait(None);
         };
-        if first > now {
-            return Next::Wait(Some(first));
+        let is_ready = |place: &Place, pair: &CrossedVlans| self.has_results(place, *pair);
+        match self.pairs.first(is_ready) {
+            Some((due, place)) if due < first && due <= now => {
+                return Next::Cross(self.pairs.due(place, now, |pair| self.has_results(place, *pair)));
+            }
+            crossed if first > now => {
+                return Next::Wait(Some(crossed.map_or(first, |(due, _)| due.min(first))));
+            }
+            _ => {}
         }
         let mut due: Vec<(&VlanId, &Entry)> = entries.iter().filter(|(_, entry)| entry.due <= now).collect();
         due.sort_by_key(|(vlan, entry)| (entry.due, **vlan));
         let due = due.into_iter().take(MAX_BATCH);
         let vlans = due.map(|(vlan, entry)| (*vlan, Arc::clone(&entry.aim))).collect();
         Next::Probe(Batch { place: place.clone(), vlans })
+    }
+
+    /// True when both VLANs of a pair have a result.
+    fn has_results(&self, place: &Place, pair: CrossedVlans) -> bool {
+        let entry = |vlan| self.entries.get(place).and_then(|entries| entries.get(vlan));
+        [&pair.vlan, &pair.other].into_iter().all(|vlan| entry(vlan).is_some_and(|one| one.outcome.is_some()))
     }
 
     /// Records what was found, and when it is looked for again. What is not wanted any more is left out. True when a
@@ -188,10 +228,7 @@ impl Schedule {
         now: Instant,
         random: f64,
     ) -> bool {
-        let interval = self.wanted.iter().find(|probes| Place::of(probes) == batch.place);
-        let Some(interval) = interval.map(|probes| Duration::from_secs(probes.interval.into())) else {
-            return false;
-        };
+        let Some(wait) = self.interval(&batch.place, random) else { return false };
         let Some(entries) = self.entries.get_mut(&batch.place) else { return false };
         let mut changed = false;
         for (vlan, aim) in &batch.vlans {
@@ -203,7 +240,6 @@ impl Schedule {
                 entry.due = now;
                 continue;
             }
-            let wait = interval.mul_f64(0.9 + 0.2 * random.clamp(0.0, 1.0));
             if outcome.is_good() {
                 entry.failures = 0;
                 entry.due = now + wait;
@@ -217,23 +253,50 @@ impl Schedule {
         changed
     }
 
-    /// Where the agent of the node `from` may have this one go, as it asks; `None`: nowhere.
-    pub fn permitted(&self, from: &str, visit: &Visit) -> Option<(Place, VlanSet)> {
+    /// Records across which pairs the next node answered. Others are asked again soon. True when a result has changed.
+    pub fn record_crossing(
+        &mut self,
+        crossing: &Crossing,
+        found: &BTreeMap<CrossedVlans, bool>,
+        now: Instant,
+        random: f64,
+    ) -> bool {
+        let wait = self.interval(&crossing.place, random);
+        wait.is_some_and(|wait| self.pairs.record(crossing, found, now, wait, random))
+    }
+
+    /// The time until what has answered is asked again: the interval, but for a tenth.
+    fn interval(&self, place: &Place, random: f64) -> Option<Duration> {
+        let probes = self.wanted.iter().find(|probes| Place::of(probes) == *place)?;
+        Some(Duration::from_secs(probes.interval.into()).mul_f64(0.9 + 0.2 * random.clamp(0.0, 1.0)))
+    }
+
+    /// Where the agent of the node `from` may have this one go, as it asks; `None`: nowhere. Echo requests are answered
+    /// only where this node probes by them itself.
+    pub fn permitted(&self, from: &str, visit: &Visit) -> Option<Permit> {
         let asks = |probes: &&NetworkProbes| {
             probes.point == visit.point
                 && probes.network == visit.network
                 && probes.previous.as_deref() == Some(from)
         };
         let probes = self.wanted.iter().find(asks)?;
-        let vlans = probes.paths.iter().fold(VlanSet::EMPTY, |all, path| all.union(&path.vlans));
-        Some((Place::of(probes), vlans.intersection(&visit.vlans)))
+        let all = probes.paths.iter().fold(VlanSet::EMPTY, |all, path| all.union(&path.vlans));
+        let full = probes.paths.iter().filter(|path| path.mtu.is_some());
+        let full = full.fold(VlanSet::EMPTY, |all, path| all.union(&path.vlans));
+        let vlans = all.intersection(&visit.vlans);
+        let echo = full.intersection(&visit.echo).intersection(&vlans);
+        Some(Permit { place: Place::of(probes), vlans, echo })
     }
 
     /// What was found, in the order of the command.
     pub fn results(&self) -> Vec<ProbeResults> {
         let none = BTreeMap::new();
-        let of =
-            |probes: &NetworkProbes| results(probes, self.entries.get(&Place::of(probes)).unwrap_or(&none));
+        let of = |probes: &NetworkProbes| {
+            let place = Place::of(probes);
+            let found = results(probes, self.entries.get(&place).unwrap_or(&none));
+            let [isolated, leaking] = [false, true].map(|leaking| self.pairs.found(&place, leaking));
+            ProbeResults { isolated, leaking, ..found }
+        };
         self.wanted.iter().map(of).collect()
     }
 }
@@ -245,7 +308,8 @@ fn aims(probes: &NetworkProbes) -> BTreeMap<VlanId, Aim> {
         for vlan in path.vlans.iter() {
             let gateways = probes.gateways.iter().filter(|gateway| gateway.vlans.contains(vlan));
             let gateways = gateways.map(|gateway| gateway.address).collect();
-            aims.insert(vlan, Aim { revision: path.revision.clone(), next: probes.next.clone(), gateways });
+            let (revision, next) = (path.revision.clone(), probes.next.clone());
+            aims.insert(vlan, Aim { revision, next, mtu: path.mtu, gateways });
         }
     }
     aims
@@ -262,6 +326,7 @@ fn results(probes: &NetworkProbes, entries: &BTreeMap<VlanId, Entry>) -> ProbeRe
         let of_next = match &outcome.next {
             Some(Verdict::Passed) => Some(&mut results.passed),
             Some(Verdict::Lost) => Some(&mut results.lost),
+            Some(Verdict::TooBig) => Some(&mut results.too_big),
             Some(Verdict::Unasked(reason)) => Some(unasked.entry(reason).or_default()),
             None => None,
         };

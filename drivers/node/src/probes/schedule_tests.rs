@@ -48,7 +48,7 @@ fn lost() -> Outcome {
 fn batch(schedule: &Schedule, now: Instant) -> Batch {
     match schedule.next(now) {
         Next::Probe(batch) => batch,
-        other @ Next::Wait(_) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -93,7 +93,8 @@ fn interval_varies_by_a_tenth() {
 #[test]
 fn what_did_not_answer_is_probed_again_with_back_off() {
     let silent = Outcome { gateways: [("192.0.2.1".parse().unwrap(), BTreeSet::new())].into(), ..passed() };
-    for outcome in [lost(), Outcome::unasked("no answer"), silent] {
+    let too_big = Outcome { next: Some(Verdict::TooBig), ..passed() };
+    for outcome in [lost(), too_big, Outcome::unasked("no answer"), silent] {
         let (mut schedule, mut now) = (Schedule::default(), Instant::now());
         schedule.want(vec![probes(&[("r", "1")])], now);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
@@ -149,11 +150,12 @@ fn results_end_with_their_aim() {
         let left = schedule.results()[0].passed.clone();
         (left.to_string(), record_all(&mut schedule, &passed(), now).to_string())
     };
-    let cases: [(Change<'_>, &str, &str); 6] = [
+    let cases: [(Change<'_>, &str, &str); 7] = [
         (&|_| {}, "1-3", ""),
         (&|probes| probes.previous = None, "1-3", ""),
         (&|probes| probes.next = Some("node4".into()), "", "1-3"),
         (&|probes| probes.paths[0].revision = "c".into(), "3", "1-2"),
+        (&|probes| probes.paths[0].mtu = Some(1500), "3", "1-2"),
         (&|probes| probes.gateways = vec![gateway("192.0.2.1", "1-2")], "2-3", "1"),
         (&|probes| probes.paths[0].vlans = vlans("2,9"), "2-3", "9"),
     ];
@@ -181,7 +183,7 @@ fn outdated_results_are_not_recorded() {
 fn results_are_grouped_in_the_order_of_the_command() {
     let (mut schedule, now) = (Schedule::default(), Instant::now());
     let other = NetworkProbes { point: "a".into(), next: None, ..probes(&[("r", "7")]) };
-    schedule.want(vec![probes(&[("r", "1-6")]), other], now);
+    schedule.want(vec![probes(&[("r", "1-6,8")]), other], now);
     let address: IpAddr = "192.0.2.1".parse().unwrap();
     let answered = |macs: &[&str]| {
         let macs = macs.iter().map(|mac| (*mac).to_owned()).collect();
@@ -194,6 +196,7 @@ fn results_are_grouped_in_the_order_of_the_command() {
         (vlan(4), lost()),
         (vlan(5), Outcome::unasked("b")),
         (vlan(6), Outcome::unasked("a")),
+        (vlan(8), Outcome { next: Some(Verdict::TooBig), ..passed() }),
     ]
     .into();
     while let Next::Probe(batch) = schedule.next(now) {
@@ -206,6 +209,7 @@ fn results_are_grouped_in_the_order_of_the_command() {
     }
     let [first, second] = &schedule.results()[..] else { panic!() };
     assert_eq!((first.passed.to_string().as_str(), first.lost.to_string().as_str()), ("1-3", "4"));
+    assert_eq!(first.too_big, vlans("8"));
     let answers = first.gateways.iter().map(|one| (one.macs.len(), one.vlans.to_string()));
     assert_eq!(answers.collect::<Vec<_>>(), [(0, "3".to_owned()), (1, "1-2".to_owned())]);
     let unasked = first.unasked.iter().map(|one| (one.reason.to_string(), one.vlans.to_string()));
@@ -217,18 +221,23 @@ fn results_are_grouped_in_the_order_of_the_command() {
 #[test]
 fn visits_are_permitted_to_the_previous_node_on_own_vlans() {
     let mut schedule = Schedule::default();
-    schedule.want(vec![probes(&[("a", "1-3"), ("b", "7")])], Instant::now());
-    let visit = |point: &str, network: &str| Visit {
+    let mut wanted = probes(&[("a", "1-3"), ("b", "7")]);
+    wanted.paths[0].mtu = Some(1500);
+    schedule.want(vec![wanted], Instant::now());
+    let visit = |point: &str, network: &str, echo: &str| Visit {
         point: point.into(),
         network: network.into(),
         id: 1,
         vlans: vlans("2-8"),
-        echo: VlanSet::EMPTY,
+        echo: vlans(echo),
         there: None,
     };
-    let (_, permitted) = schedule.permitted("node3", &visit("cp", "br0")).unwrap();
-    assert_eq!(permitted, vlans("2-3,7"));
+    // Echo: only where this node is told to probe by it, and only where it goes.
+    for (asked, permitted) in [("", ""), ("1-8", "2-3"), ("1,7,9", "")] {
+        let permit = schedule.permitted("node3", &visit("cp", "br0", asked)).unwrap();
+        assert_eq!((permit.vlans, permit.echo), (vlans("2-3,7"), vlans(permitted)), "{asked}");
+    }
     for (from, point, network) in [("node2", "cp", "br0"), ("node3", "cp2", "br0"), ("node3", "cp", "br1")] {
-        assert_eq!(schedule.permitted(from, &visit(point, network)), None, "{from} {point} {network}");
+        assert_eq!(schedule.permitted(from, &visit(point, network, "")), None, "{from} {point} {network}");
     }
 }

@@ -42,8 +42,17 @@ pub struct Slot {
     pub up: bool,
     /// This node asks there.
     asking: bool,
-    /// Another node asks this one there, until then.
-    visited: Option<Instant>,
+    /// Another node asks this one there.
+    visited: Option<Visited>,
+}
+
+/// A visit of another node.
+#[derive(Clone, Copy, Debug)]
+struct Visited {
+    /// It ends then.
+    until: Instant,
+    /// Echo requests are to be answered.
+    echo: bool,
 }
 
 impl Slot {
@@ -96,7 +105,10 @@ impl Slots {
         }
         match purpose {
             Use::Asking => slot.asking = true,
-            Use::Visited(until) => slot.visited = Some(until),
+            Use::Visited(until) => {
+                let echo = slot.visited.is_some_and(|visited| visited.echo);
+                slot.visited = Some(Visited { until, echo });
+            }
         }
         if slot.vlan.replace(vlan) != Some(vlan) {
             slot.moved = false;
@@ -112,7 +124,7 @@ impl Slots {
     /// The visits that end by `now` are over.
     pub fn end_visits(&mut self, now: Instant) {
         for slot in &mut self.0 {
-            slot.visited.take_if(|until| *until <= now);
+            slot.visited.take_if(|visited| visited.until <= now);
         }
     }
 
@@ -123,9 +135,23 @@ impl Slots {
         }
     }
 
+    /// While these VLANs are visited, echo requests are to be answered, and on no others.
+    pub fn set_echo(&mut self, vlans: &VlanSet) {
+        for slot in &mut self.0 {
+            if let Some(visited) = &mut slot.visited {
+                visited.echo = slot.vlan.is_some_and(|vlan| vlans.contains(vlan));
+            }
+        }
+    }
+
+    /// True when echo requests are to be answered somewhere.
+    pub fn echoes(&self) -> bool {
+        self.0.iter().any(|slot| slot.visited.is_some_and(|visited| visited.echo))
+    }
+
     /// When the next visit ends.
     pub fn next_end(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|slot| slot.visited).min()
+        self.0.iter().filter_map(|slot| slot.visited).map(|visited| visited.until).min()
     }
 }
 
@@ -188,5 +214,31 @@ mod tests {
         slots.choose(&vlans("1,3"), Use::Asking);
         assert_eq!(on(&slots), [1, 3]);
         assert_eq!(slots.0.iter().map(|slot| slot.moved).collect::<Vec<_>>(), [true, false]);
+    }
+    #[test]
+    fn echo_ends_with_its_visit() {
+        let (mut slots, until) = (Slots::default(), Instant::now());
+        slots.choose(&vlans("1-2"), Use::Asking);
+        slots.set_echo(&vlans("1-2"));
+        assert!(!slots.echoes(), "nobody visits");
+        slots.choose(&vlans("2-3"), Use::Visited(until));
+        assert!(!slots.echoes(), "echo is not asked for");
+        slots.set_echo(&vlans("1,3"));
+        assert!(slots.echoes());
+        slots.end_visits_but(&vlans("2"));
+        assert!(!slots.echoes());
+        slots.choose(&vlans("2-3"), Use::Visited(until));
+        slots.set_echo(&vlans("2"));
+        slots.end_visits(until - Duration::from_millis(1));
+        assert!(slots.echoes());
+        slots.end_visits(until);
+        assert!(!slots.echoes());
+        slots.choose(&vlans("2-3"), Use::Visited(until));
+        assert!(!slots.echoes(), "a visit that is over says nothing of the next one");
+        slots.set_echo(&vlans("3"));
+        slots.choose(&vlans("2-3"), Use::Visited(until));
+        assert!(slots.echoes());
+        slots.set_echo(&VlanSet::EMPTY);
+        assert!(!slots.echoes(), "the next visit asks for none");
     }
 }

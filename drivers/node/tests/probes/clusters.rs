@@ -33,7 +33,7 @@ async fn clusters_on_one_vlan_answer_for_themselves_only() {
     worlds[1].set_fabric(&["set", "port", "p2", "trunks=11"]);
     for (at, world) in worlds.iter_mut().enumerate() {
         world.command(0, probes(0, "2")).await;
-        let found = world.new_results(0, |found| !found.passed.is_empty() || !found.lost.is_empty()).await;
+        let found = world.results(0, |found| !found.passed.is_empty() || !found.lost.is_empty()).await;
         assert_eq!(found.lost.is_empty(), at == 0, "{found:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes with an agent each, on one NATS server, and a fabric between them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use eno_driver_node::probes::GROUP;
 use eno_sbi::host::{HostOptions, Ownership};
 use eno_schemas::{
     Applied, Command, Desired, HostNetwork, NetworkProbes, NodeDesired, OvsDatapath, ProbeResults,
-    ProbedGateway, ProbedPath, Uplink, VlanSet,
+    ProbedGateway, ProbedPath, Uplink, VlanId, VlanSet, probe_address,
 };
 
 use crate::agent::conformance::{NoPods, probes};
@@ -33,15 +34,17 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// The cluster of the nodes.
     pub cluster: &'static str,
+    /// The MTU that is commanded for uplinks.
+    pub uplink_mtu: Option<u32>,
     sequence: u64,
-    /// The number of the last command of each node.
-    commanded: BTreeMap<usize, u64>,
     pub folder: tempfile::TempDir,
 }
 
 pub struct Node {
     pub switch: ovs::Node,
     agent: Option<RunningHost>,
+    /// The number of its last command.
+    commanded: u64,
 }
 
 /// The name of a node.
@@ -67,6 +70,19 @@ pub fn ring(node: usize, set: &str) -> NetworkProbes {
     }
 }
 
+/// These probes with packets of that size.
+pub fn of_size(mtu: u16, mut probes: NetworkProbes) -> NetworkProbes {
+    for path in &mut probes.paths {
+        path.mtu = Some(mtu);
+    }
+    probes
+}
+
+/// The address of the first node on a VLAN.
+pub fn address(vlan: u16) -> Ipv6Addr {
+    probe_address(CLUSTER, "node1", POINT, VlanId::new(vlan).unwrap())
+}
+
 pub fn gateway(address: &str, set: &str) -> ProbedGateway {
     ProbedGateway { address: address.parse().unwrap(), vlans: vlans(set) }
 }
@@ -77,8 +93,8 @@ impl World {
         Self::of((0..nodes).map(|_| ovs::Node::start()).collect()).await
     }
 
-    /// The same with these nodes.
-    pub async fn of(switches: Vec<ovs::Node>) -> Self {
+    /// The same of these nodes.
+    pub async fn of(nodes: Vec<ovs::Node>) -> Self {
         let server = NatsServer::start().await;
         let engine = Engine::new(&server).await;
         let fabric = ovs::Node::start();
@@ -88,19 +104,19 @@ impl World {
             fabric,
             nodes: Vec::new(),
             cluster: CLUSTER,
+            uplink_mtu: None,
             sequence: 0,
-            commanded: BTreeMap::new(),
             folder: tempfile::tempdir().unwrap(),
         };
         world.set_fabric(&["add-br", "sw", "--", "set", "bridge", "sw", "datapath_type=netdev"]);
-        for (node, switch) in switches.into_iter().enumerate() {
+        for (node, switch) in nodes.into_iter().enumerate() {
             let port = format!("p{}", node + 1);
             let fabric = world.fabric.namespace();
             let fabric = fabric.file_name().unwrap().to_str().unwrap();
             switch.ip(&["link", "add", "eth1", "type", "veth", "peer", "name", &port, "netns", fabric]);
             world.fabric.ip(&["link", "set", &port, "up"]);
             world.set_fabric(&["add-port", "sw", &port]);
-            world.nodes.push(Node { switch, agent: None });
+            world.nodes.push(Node { switch, agent: None, commanded: 0 });
         }
         world
     }
@@ -165,7 +181,7 @@ impl World {
         let carried = probes.iter().fold(VlanSet::EMPTY, |all, probes| all.union(&of(probes)));
         let bridge = HostNetwork::Ovs {
             datapath: None,
-            uplink: Some(Uplink { interfaces: vec!["eth1".to_owned()], mtu: None }),
+            uplink: Some(Uplink { interfaces: vec!["eth1".to_owned()], mtu: self.uplink_mtu }),
             patch: None,
             vlans: carried,
         };
@@ -179,7 +195,7 @@ impl World {
         probes: Vec<NetworkProbes>,
     ) {
         self.sequence += 1;
-        self.commanded.insert(node, self.sequence);
+        self.nodes[node].commanded = self.sequence;
         let cluster = self.cluster.to_owned();
         let desired = NodeDesired { cluster, networks, probes, ..NodeDesired::default() };
         let command = Command::new("node", name(node), (1, self.sequence), Desired::Node(desired));
@@ -188,12 +204,24 @@ impl World {
 
     /// Commands both nodes of a ring.
     pub async fn command_ring(&mut self, set: &str) {
+        self.command_both(|node| ring(node, set)).await;
+    }
+
+    /// Commands both nodes.
+    pub async fn command_both(&mut self, probes: impl Fn(usize) -> NetworkProbes) {
         for node in 0..2 {
-            self.command(node, vec![ring(node, set)]).await;
+            self.command(node, vec![probes(node)]).await;
         }
     }
 
-    /// The first results of a node, for its only place, that are as expected.
+    /// Waits until the results of both nodes are as expected.
+    pub async fn both(&self, expected: impl Fn(&ProbeResults) -> bool) {
+        for node in 0..2 {
+            self.results(node, &expected).await;
+        }
+    }
+
+    /// The first results of a node since its last command, for its only place, that are as expected.
     pub async fn results(
         &self,
         node: usize,
@@ -203,24 +231,7 @@ impl World {
         let reported = |report: &eno_schemas::Report| {
             let Some(Applied::Node { probes, .. }) = &report.applied else { return false };
             found = probes.first().cloned().filter(&mut expected);
-            found.is_some()
-        };
-        self.engine.report("node", &name(node), reported).await;
-        found.unwrap()
-    }
-
-    /// The first results of a node, for its only place, that it reports on the last commands and that are as expected.
-    pub async fn new_results(
-        &self,
-        node: usize,
-        mut expected: impl FnMut(&ProbeResults) -> bool,
-    ) -> ProbeResults {
-        let since = self.commanded[&node];
-        let mut found = None;
-        let reported = |report: &eno_schemas::Report| {
-            let Some(Applied::Node { probes, .. }) = &report.applied else { return false };
-            found = probes.first().cloned().filter(&mut expected);
-            report.generation.sequence == since && found.is_some()
+            found.is_some() && report.generation.sequence >= self.nodes[node].commanded
         };
         self.engine.report("node", &name(node), reported).await;
         found.unwrap()
@@ -257,6 +268,12 @@ impl Node {
     pub async fn ends(&self) -> Vec<Link> {
         let links = self.namespace().run(|| Netlink::open()?.links()).await.unwrap().unwrap();
         links.into_iter().filter(|link| link.group == GROUP).collect()
+    }
+
+    /// The MTU of an interface.
+    pub async fn mtu(&self, name: &'static str) -> u32 {
+        let link = self.namespace().run(move || Netlink::open()?.link_named(name)).await.unwrap();
+        link.unwrap().unwrap().mtu
     }
 
     /// The ports of probes in the database of Open vSwitch.

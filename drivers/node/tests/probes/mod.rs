@@ -3,7 +3,9 @@
 mod answers;
 mod clusters;
 pub mod fixture;
+mod isolation;
 mod kernel;
 mod ports;
 mod process;
+mod sizes;
 mod visits;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eno_conformance::soon;
 use eno_driver_node::netlink::Netlink;
-use eno_schemas::{Subject, Visit, VlanId, VlanSet, decode, encode, probe_address, probe_mac};
+use eno_schemas::{Subject, Visit, decode, encode, probe_mac};
 use futures::StreamExt as _;
 
 use super::fixture::*;
@@ -49,13 +49,17 @@ impl Other {
     }
 
     async fn send(&self, id: u64, set: &str) {
+        self.send_echo(id, set, "").await;
+    }
+
+    async fn send_echo(&self, id: u64, set: &str, echo: &str) {
         let subject = Subject::Visit { to: "node1".into(), from: self.name.into() }.to_string();
         let visit = Visit {
             point: POINT.into(),
             network: NETWORK.into(),
             id,
             vlans: vlans(set),
-            echo: VlanSet::EMPTY,
+            echo: vlans(echo),
             there: None,
         };
         self.client.publish(subject, encode(&visit).unwrap().into()).await.unwrap();
@@ -63,6 +67,11 @@ impl Other {
 
     /// Where the first node is, as it answers to the visit with this number.
     async fn answer(&mut self, id: u64) -> String {
+        self.answer_with_echo(id).await.0
+    }
+
+    /// The same, and where it answers echo requests.
+    async fn answer_with_echo(&mut self, id: u64) -> (String, String) {
         let answered = async {
             loop {
                 let message = self.answers.next().await.unwrap();
@@ -70,7 +79,7 @@ impl Other {
                 // Others are requests of its own.
                 if let Some(there) = visit.there {
                     assert_eq!(visit.id, id);
-                    return there.to_string();
+                    return (there.to_string(), visit.echo.to_string());
                 }
             }
         };
@@ -91,8 +100,36 @@ fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn address(vlan: u16) -> Ipv6Addr {
-    probe_address(CLUSTER, "node1", POINT, VlanId::new(vlan).unwrap())
+/// True when the address answers an echo request in a packet of 1,500 bytes.
+fn answers_echo(net: &Net, address: Ipv6Addr) -> bool {
+    let args = ["-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", "1452", "-I", "eth0"];
+    match net.run("ping", &[&args[..], &[&address.to_string()]].concat()) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.contains("100% packet loss"), "{error}");
+            false
+        }
+    }
+}
+
+/// Checks that the first node answers neither TCP nor UDP on a VLAN.
+async fn check_silence(net: &Net, target: Ipv6Addr) {
+    let index = net.0.run(|| Netlink::open()?.index_of("eth0")).await.unwrap().unwrap();
+    let tried = net
+        .0
+        .run(move || {
+            let to = SocketAddrV6::new(target, 22, 0, index);
+            let tcp = TcpStream::connect_timeout(&to.into(), Duration::from_secs(1));
+            let udp = UdpSocket::bind("[::]:0").unwrap();
+            udp.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            udp.connect(SocketAddrV6::new(target, 53, 0, index)).unwrap();
+            udp.send(b"x").unwrap();
+            (tcp.unwrap_err().kind(), udp.recv(&mut [0; 8]).unwrap_err().kind())
+        })
+        .await
+        .unwrap();
+    assert_eq!(tried.0, ErrorKind::TimedOut);
+    assert!(matches!(tried.1, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{:?}", tried.1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,22 +154,7 @@ async fn visited_port_answers_for_its_link_address_only() {
     scanner.ip(&format!("-6 neigh add 2001:db8::9 lladdr {mac} dev eth0"));
     let pinged = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "2001:db8::9"]).unwrap_err();
     assert!(pinged.contains("100% packet loss") && !pinged.contains("nreachable"), "{pinged}");
-    let index = scanner.0.run(|| Netlink::open()?.index_of("eth0")).await.unwrap().unwrap();
-    let tried = scanner
-        .0
-        .run(move || {
-            let to = SocketAddrV6::new(target, 22, 0, index);
-            let tcp = TcpStream::connect_timeout(&to.into(), Duration::from_secs(1));
-            let udp = UdpSocket::bind("[::]:0").unwrap();
-            udp.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-            udp.connect(SocketAddrV6::new(target, 53, 0, index)).unwrap();
-            udp.send(b"x").unwrap();
-            (tcp.unwrap_err().kind(), udp.recv(&mut [0; 8]).unwrap_err().kind())
-        })
-        .await
-        .unwrap();
-    assert_eq!(tried.0, ErrorKind::TimedOut);
-    assert!(matches!(tried.1, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{:?}", tried.1);
+    check_silence(&scanner, target).await;
 
     // The next visit ends this one, and its own time does.
     other.send(2, "11").await;
@@ -143,6 +165,52 @@ async fn visited_port_answers_for_its_link_address_only() {
     assert!(!is_there(&scanner, target));
     let left = async { while world.nodes[0].ends().await.iter().any(|end| end.carrier) {} };
     soon("it leaves VLAN 11", left).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn visited_port_answers_echo_only_while_it_is_asked_to() {
+    let mut world = World::new(1).await;
+    world.start_agent(0).await;
+    let scanner = world.host("scan", 10, &["fe80::99/64"]);
+    let mut other = Other::new(&world, "node2").await;
+    let mut probes = of_size(1500, ring(0, "10"));
+    probes.paths.extend(ring(0, "11").paths);
+    world.command(0, vec![probes]).await;
+    world.reported(0).await;
+    let target = address(10);
+    other.send(1, "10").await;
+    assert_eq!(other.answer_with_echo(1).await, ("10".to_owned(), String::new()));
+    let found = async { while !is_there(&scanner, target) {} };
+    soon("it answers for its address", found).await;
+    assert!(!answers_echo(&scanner, target), "nobody asked for it");
+
+    // This node probes VLAN 11 by small packets only.
+    other.send_echo(2, "10-11", "10-12").await;
+    assert_eq!(other.answer_with_echo(2).await, ("10-11".to_owned(), "10".to_owned()));
+    assert!(answers_echo(&scanner, target));
+    check_silence(&scanner, target).await;
+    let all = scanner.run("ping", &["-c", "2", "-i", "0.2", "-W", "1", "-I", "eth0", "ff02::1"]);
+    let all = all.unwrap_or_else(|failure| failure);
+    assert!(!all.contains(&target.to_string()), "it answers no multicast: {all}");
+
+    other.send_echo(3, "10-11", "11").await;
+    assert_eq!(other.answer_with_echo(3).await, ("10-11".to_owned(), String::new()));
+    assert!(!answers_echo(&scanner, target), "this visit does not ask for it");
+
+    // A port fails, and all are made anew.
+    other.send_echo(4, "10", "10").await;
+    assert_eq!(other.answer_with_echo(4).await.1, "10");
+    for end in world.nodes[0].ends().await {
+        world.nodes[0].switch.ip(&["link", "del", &end.name]);
+    }
+    other.send_echo(5, "11-12", "").await;
+    assert_eq!(other.answer(5).await, "");
+    other.send_echo(6, "10", "").await;
+    assert_eq!(other.answer(6).await, "10");
+    let found = async { while !is_there(&scanner, target) {} };
+    soon("it answers for its address", found).await;
+    assert!(!answers_echo(&scanner, target), "the visit ended with its port");
 }
 
 #[tokio::test(flavor = "multi_thread")]

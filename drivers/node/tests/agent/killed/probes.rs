@@ -77,7 +77,7 @@ impl Pair {
             found.passed == vlans("10-11") && found.gateways.iter().any(|answer| !answer.macs.is_empty())
         };
         for node in 0..2 {
-            self.world.new_results(node, is_good).await;
+            self.world.results(node, is_good).await;
         }
     }
 
