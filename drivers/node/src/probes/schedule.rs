@@ -76,8 +76,8 @@ impl Outcome {
     }
 
     /// True when the next node did not answer although its agent was there.
-    fn is_lost(&self) -> bool {
-        self.next == Some(Verdict::Lost)
+    fn is_unanswered(&self) -> bool {
+        matches!(self.next, Some(Verdict::Lost | Verdict::TooBig))
     }
 
     /// True when all that was to be asked has answered.
@@ -132,13 +132,6 @@ struct Entry {
     failures: u32,
     /// When it is probed next.
     due: Instant,
-}
-
-impl Entry {
-    /// True when it counts as lost.
-    fn is_lost(&self) -> bool {
-        self.outcome.as_ref().is_some_and(Outcome::is_lost)
-    }
 }
 
 /// What is wanted, and what was found.
@@ -234,7 +227,8 @@ impl Schedule {
         for (vlan, aim) in &batch.vlans {
             let Some(entry) = entries.get_mut(vlan).filter(|entry| entry.aim == *aim) else { continue };
             let Some(outcome) = found.remove(vlan) else { continue };
-            entry.is_doubted = !entry.is_doubted && outcome.is_lost() && !entry.is_lost();
+            let counts = entry.outcome.as_ref().is_some_and(|before| before.next == outcome.next);
+            entry.is_doubted = !entry.is_doubted && outcome.is_unanswered() && !counts;
             if entry.is_doubted {
                 // The agent of the next node may have ended after it said that it is there.
                 entry.due = now;

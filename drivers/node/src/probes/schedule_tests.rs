@@ -134,6 +134,11 @@ fn next_node_that_did_not_answer_is_asked_once_more_before_that_counts() {
     assert_eq!(ask(&lost()), (false, 0, 1, false), "it counts already");
     assert_eq!(ask(&passed()), (true, 1, 0, false));
     assert_eq!(ask(&lost()), (false, 1, 0, true));
+    let too_big = Outcome { next: Some(Verdict::TooBig), ..passed() };
+    assert_eq!(ask(&passed()), (false, 1, 0, false));
+    assert_eq!(ask(&too_big), (false, 1, 0, true));
+    assert_eq!(ask(&too_big), (true, 0, 0, false));
+    assert_eq!(ask(&lost()), (false, 0, 0, true), "it is another verdict");
 }
 
 #[test]
