@@ -149,6 +149,26 @@ pub enum Fault {
         /// The port that neither receives nor sends them; all if absent.
         port: Option<String>,
     },
+    /// The data plane has another native VLAN on a port than the configuration: it sends the frames of this VLAN
+    /// untagged, if it carries it, and takes untagged frames into it.
+    NativeVlan {
+        /// The VLAN.
+        vlan: u16,
+        /// The port.
+        port: String,
+    },
+    /// The data plane drops packets that are too large for a port, in both directions.
+    SmallMtu {
+        /// The port.
+        port: String,
+        /// The length of the largest packet that passes, in bytes.
+        bytes: u32,
+    },
+    /// The cables of two ports are exchanged: each has the neighbour of the other.
+    SwapCables {
+        /// The ports.
+        ports: [String; 2],
+    },
     /// Not a fault: the switch has learnt a MAC address.
     Learn {
         /// The address. The switch shows it as it is written here.
@@ -292,6 +312,42 @@ impl Fault {
         }
     }
 
+    /// Whether it concerns the data plane.
+    pub fn is_of_forwarding(&self) -> bool {
+        matches!(
+            self,
+            Self::DropFrames { .. }
+                | Self::NativeVlan { .. }
+                | Self::SmallMtu { .. }
+                | Self::SwapCables { .. }
+        )
+    }
+
+    /// The native VLAN that the data plane has on a port.
+    pub fn native_vlan(&self, on: &str) -> Option<u16> {
+        match self {
+            Self::NativeVlan { vlan, port } if port == on => Some(*vlan),
+            _ => None,
+        }
+    }
+
+    /// The length of the largest packet that passes a port, in bytes.
+    pub fn small_mtu(&self, on: &str) -> Option<u32> {
+        match self {
+            Self::SmallMtu { port, bytes } if port == on => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// The port whose cable is in this one.
+    pub fn swapped(&self, on: &str) -> Option<&str> {
+        match self {
+            Self::SwapCables { ports: [one, other] } if one == on => Some(other),
+            Self::SwapCables { ports: [other, one] } if one == on => Some(other),
+            _ => None,
+        }
+    }
+
     fn times(&mut self) -> Option<&mut u32> {
         match self {
             Fault::LockDenied { times }
@@ -323,6 +379,9 @@ impl Fault {
             | Fault::LongAnswer(_)
             | Fault::ChangeNames { .. }
             | Fault::DropFrames { .. }
+            | Fault::NativeVlan { .. }
+            | Fault::SmallMtu { .. }
+            | Fault::SwapCables { .. }
             | Fault::Learn { .. }
             | Fault::Clear {} => None,
         }

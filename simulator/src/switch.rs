@@ -283,12 +283,11 @@ impl Switch {
     pub fn inject(&self, fault: Fault) {
         let mut state = self.state();
         let unreachable = fault == Fault::Unreachable {};
-        let dropping = |faults: &Faults| {
-            faults.list().iter().filter(|fault| matches!(fault, Fault::DropFrames { .. })).count()
-        };
-        let before = dropping(&state.faults);
+        let of_forwarding =
+            |faults: &Faults| faults.list().iter().filter(|fault| fault.is_of_forwarding()).count();
+        let before = of_forwarding(&state.faults);
         state.faults.add(fault);
-        if dropping(&state.faults) != before {
+        if of_forwarding(&state.faults) != before {
             self.increment_versions();
         }
         if unreachable {
@@ -468,7 +467,13 @@ impl Switch {
     /// What the switch has learnt.
     fn learnt(&self, state: &State) -> Vec<Learnt> {
         let mut learnt = state.learnt.clone();
-        learnt.extend(mac_table::put_there(state.faults.list()));
+        let faults = state.faults.list();
+        for entry in &mut learnt {
+            if let Some(port) = faults.iter().find_map(|fault| fault.swapped(&entry.port)) {
+                port.clone_into(&mut entry.port);
+            }
+        }
+        learnt.extend(mac_table::put_there(faults));
         if learnt.is_empty() {
             return learnt;
         }

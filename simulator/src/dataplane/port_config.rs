@@ -1,7 +1,9 @@
 //! Derives the configuration of a data plane port from the running configuration of its switch. Does no IO.
 
 use crate::dataplane::routed::RoutedVlans;
+use crate::dataplane::veth::MTU;
 use crate::dialect::{PortMode, PortView, View, VlanSet};
+use crate::faults::Fault;
 
 /// The access VLAN of a port without VLAN configuration. It is carried only if the switch defines it.
 const DEFAULT_VLAN: u16 = 1;
@@ -16,6 +18,8 @@ pub(super) struct PortConfig {
     pub(super) up: bool,
     /// The VLANs that it carries.
     pub(super) membership: VlanMembership,
+    /// The MTU of the interface.
+    pub(super) mtu: u32,
 }
 
 /// The VLANs that a port carries.
@@ -39,21 +43,31 @@ impl PortConfig {
     /// carries the VLANs of its sub-interfaces in VRFs, `routed`, too.
     pub(super) fn from_view(view: &View, routed: &RoutedVlans<'_>, port: &str) -> Self {
         let Some(own) = view.ports.get(port) else {
-            return Self { up: false, membership: VlanMembership::None };
+            return Self { up: false, membership: VlanMembership::None, mtu: MTU };
         };
         let membership = |name, port| vlan_membership(view, port).with(&routed.of_port(name));
         let Some(lag) = &own.lag else {
-            return Self { up: !own.disabled, membership: membership(port, own) };
+            return Self { up: !own.disabled, membership: membership(port, own), mtu: MTU };
         };
         match view.ports.get(lag) {
-            Some(whole) => Self { up: !own.disabled && !whole.disabled, membership: membership(lag, whole) },
-            None => Self { up: !own.disabled, membership: VlanMembership::None },
+            Some(whole) => {
+                let up = !own.disabled && !whole.disabled;
+                Self { up, membership: membership(lag, whole), mtu: MTU }
+            }
+            None => Self { up: !own.disabled, membership: VlanMembership::None, mtu: MTU },
         }
     }
 
-    /// Leaves out the VLANs whose frames a fault drops.
-    pub(super) fn without(self, drops: impl Fn(u16) -> bool) -> Self {
-        Self { membership: self.membership.without(drops), ..self }
+    /// The configuration that the data plane has with the faults of a port.
+    pub(super) fn with_faults(self, port: &str, faults: &[Fault]) -> Self {
+        let drops = |vlan| faults.iter().any(|fault| fault.drops(port, vlan));
+        let mut membership = self.membership.without(drops);
+        if let VlanMembership::Trunk { vlans, native } = &mut membership {
+            let mut others = faults.iter().filter_map(|fault| fault.native_vlan(port));
+            *native = others.find(|vlan| vlans.contains(*vlan)).or(*native);
+        }
+        let mtu = faults.iter().filter_map(|fault| fault.small_mtu(port)).min().unwrap_or(self.mtu);
+        Self { membership, mtu, ..self }
     }
 
     /// The columns of the OVSDB table Port (ovs-vswitchd.conf.db(5)), as arguments of `ovs-vsctl set`.
@@ -175,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn port_drops_frames_of_some_vlans() {
+    fn faults_change_what_a_port_forwards() {
         let access = PortView { mode: Some(PortMode::Access), access: Some(10), ..PortView::default() };
         let trunk = PortView {
             mode: Some(PortMode::Trunk),
@@ -183,22 +197,35 @@ mod tests {
             native: Some(10),
             ..PortView::default()
         };
+        let with = |port: &PortView, faults: &[Fault]| {
+            config(&view(port.clone()), "p").with_faults("p", faults).columns().join(" ")
+        };
         let without = |port: &PortView, dropped: &[u16]| {
-            let whole = config(&view(port.clone()), "p");
-            whole.without(|vlan| dropped.contains(&vlan)).columns().join(" ")
+            let drop = |vlan: &u16| Fault::DropFrames { vlan: Some(*vlan), port: Some("p".to_owned()) };
+            with(port, &dropped.iter().map(drop).collect::<Vec<_>>())
         };
         assert_eq!(without(&access, &[20]), "vlan_mode=access tag=[10] trunks=[]");
         assert_eq!(without(&access, &[10]), NO_VLANS);
         assert_eq!(without(&trunk, &[20]), "vlan_mode=native-untagged tag=[10] trunks=[10]");
         assert_eq!(without(&trunk, &[10]), "vlan_mode=trunk tag=[] trunks=[20]");
         assert_eq!(without(&trunk, &[10, 20]), NO_VLANS);
+        let native = |vlan, port: &str| [Fault::NativeVlan { vlan, port: port.to_owned() }];
+        assert_eq!(with(&trunk, &native(20, "p")), "vlan_mode=native-untagged tag=[20] trunks=[10,20]");
+        let unchanged = "vlan_mode=native-untagged tag=[10] trunks=[10,20]";
+        assert_eq!(with(&trunk, &native(20, "q")), unchanged);
+        assert_eq!(with(&trunk, &native(30, "p")), unchanged, "it does not carry it");
+        let small = |bytes| Fault::SmallMtu { port: "p".to_owned(), bytes };
+        let whole = config(&view(trunk), "p");
+        assert_eq!(whole.clone().with_faults("p", &[small(1400), small(1300)]).mtu, 1300);
+        assert_eq!(whole.clone().with_faults("q", &[small(1400)]), whole);
     }
 
     #[test]
     fn lag_member_follows_its_lag() {
         let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
         let mut whole = view(member);
-        assert_eq!(config(&whole, "p"), PortConfig { up: true, membership: VlanMembership::None });
+        let found = config(&whole, "p");
+        assert_eq!((found.up, found.membership), (true, VlanMembership::None));
         let lag = PortView {
             mode: Some(PortMode::Access),
             access: Some(20),
@@ -206,7 +233,8 @@ mod tests {
             ..PortView::default()
         };
         whole.ports.insert("lag1".to_owned(), lag);
-        assert_eq!(config(&whole, "p"), PortConfig { up: false, membership: VlanMembership::Access(20) });
+        let found = config(&whole, "p");
+        assert_eq!((found.up, found.membership), (false, VlanMembership::Access(20)));
     }
 
     #[test]

@@ -172,6 +172,9 @@ impl Reconciler {
         }
         let mut links_changed = false;
         for (interface, config) in changes {
+            if self.port_configs.get(interface).is_none_or(|before| before.mtu != config.mtu) {
+                veth::set_mtu(&self.namespace, interface, config.mtu).await?;
+            }
             if self.port_configs.get(interface).is_none_or(|before| before.up != config.up) {
                 veth::set_link_state(&self.namespace, interface, config.up).await?;
                 links_changed = true;
@@ -218,8 +221,9 @@ fn port_configs(
         let routed = RoutedVlans::new(view);
         let faults = switches.get(&bridge.switch).map(|switch| switch.faults()).unwrap_or_default();
         for port in &bridge.ports {
-            let drops = |vlan| faults.iter().any(|fault| fault.drops(&port.name, vlan));
-            let config = PortConfig::from_view(view, &routed, &port.name).without(drops);
+            // What the cable of this interface is in.
+            let name = faults.iter().find_map(|fault| fault.swapped(&port.name)).unwrap_or(&port.name);
+            let config = PortConfig::from_view(view, &routed, name).with_faults(name, &faults);
             port_configs.insert(port.interface.clone(), config);
         }
     }

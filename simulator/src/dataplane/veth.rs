@@ -10,7 +10,7 @@ use crate::dataplane::namespace::NetworkNamespace;
 use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
 
 /// MTU of the switches' interfaces. External ends keep the kernel's default.
-pub(super) const MTU: &str = "9216";
+pub(super) const MTU: u32 = 9216;
 
 /// Link group of all interfaces in the namespace of the data plane.
 const LINK_GROUP: &str = "1";
@@ -20,12 +20,13 @@ const NAME_CONFLICT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Creates all veth pairs. Switch ends are down; external ends are up and in their namespaces.
 pub(super) async fn create_links(namespace: &NetworkNamespace, plan: &Plan) -> Result<(), DataPlaneError> {
+    let mtu = MTU.to_string();
     for (bridge, port) in plan.ports() {
         match &port.peer {
             // Create each pair once.
             Peer::Port { interface, .. } if port.interface < *interface => {
-                let peer = ["peer", "name", interface, "mtu", MTU];
-                namespace.run("ip", &[&veth_arguments(&port.interface)[..], &peer].concat()).await?;
+                let peer = ["peer", "name", interface, "mtu", &mtu];
+                namespace.run("ip", &[&veth_arguments(&port.interface, &mtu)[..], &peer].concat()).await?;
             }
             Peer::Port { .. } => {}
             Peer::Outside { netns, interface } => {
@@ -58,8 +59,8 @@ pub(super) fn switch_end_command(interface: &str) -> String {
     format!("link set dev {interface} group {LINK_GROUP} {addresses} up")
 }
 
-fn veth_arguments(interface: &str) -> [&str; 8] {
-    ["link", "add", "name", interface, "mtu", MTU, "type", "veth"]
+fn veth_arguments<'a>(interface: &'a str, mtu: &'a str) -> [&'a str; 8] {
+    ["link", "add", "name", interface, "mtu", mtu, "type", "veth"]
 }
 
 /// The MAC address of the external interface of a port; it is the same after each start of the fabric.
@@ -85,7 +86,8 @@ async fn create_outside_link(
     };
     let netns = netns.to_string_lossy();
     let peer = ["peer", "name", interface, "address", address, "netns", &netns];
-    let add = [&veth_arguments(own)[..], &peer].concat();
+    let mtu = MTU.to_string();
+    let add = [&veth_arguments(own, &mtu)[..], &peer].concat();
     let deadline = Instant::now() + NAME_CONFLICT_TIMEOUT;
     loop {
         match namespace.run("ip", &add).await {
@@ -107,15 +109,32 @@ async fn create_outside_link(
     Ok(())
 }
 
-/// Enables or disables an interface of a switch. Ignores a missing interface: the owner of its external end may have
-/// deleted the pair.
+/// Sets the MTU of an interface of a switch. A larger packet neither leaves nor enters by it.
+pub(super) async fn set_mtu(
+    namespace: &NetworkNamespace,
+    interface: &str,
+    mtu: u32,
+) -> Result<(), DataPlaneError> {
+    set_link(namespace, interface, &["mtu", &mtu.to_string()]).await
+}
+
+/// Enables or disables an interface of a switch.
 pub(super) async fn set_link_state(
     namespace: &NetworkNamespace,
     interface: &str,
     up: bool,
 ) -> Result<(), DataPlaneError> {
-    let state = if up { "up" } else { "down" };
-    match namespace.run("ip", &["link", "set", "dev", interface, state]).await {
+    set_link(namespace, interface, &[if up { "up" } else { "down" }]).await
+}
+
+/// Changes an interface of a switch. Ignores a missing interface: the owner of its external end may have deleted the
+/// pair.
+async fn set_link(
+    namespace: &NetworkNamespace,
+    interface: &str,
+    change: &[&str],
+) -> Result<(), DataPlaneError> {
+    match namespace.run("ip", &[&["link", "set", "dev", interface], change].concat()).await {
         Err(DataPlaneError::Failed { errors, .. }) if errors.contains("Cannot find device") => {
             tracing::warn!(interface, "removed by someone else");
             Ok(())

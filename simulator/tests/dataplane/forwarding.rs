@@ -47,6 +47,7 @@ async fn port_drops_frames_that_its_configuration_lets_pass() {
     let leaf = testbed.fabric.switch("leaf1").expect("leaf1");
     let configured = leaf.view();
     let drop = |vlan, port: &str| Fault::DropFrames { vlan, port: Some(port.to_owned()) };
+    let native = |vlan, port: &str| Fault::NativeVlan { vlan, port: port.to_owned() };
     for (fault, reached) in [
         (drop(Some(200), "Ethernet49"), true),
         (drop(Some(100), "Ethernet2"), true),
@@ -55,11 +56,25 @@ async fn port_drops_frames_that_its_configuration_lets_pass() {
         (drop(None, "Ethernet1"), false),
         (Fault::Clear {}, true),
         (Fault::DropFrames { vlan: Some(100), port: None }, false),
+        (Fault::Clear {}, true),
+        (native(200, "Ethernet49"), true),
+        (native(100, "Ethernet49"), false),
+        (Fault::Clear {}, true),
+        (Fault::SwapCables { ports: ["Ethernet2".to_owned(), "Ethernet1".to_owned()] }, false),
+        (Fault::Clear {}, true),
+        (Fault::SmallMtu { port: "Ethernet1".to_owned(), bytes: 1400 }, true),
     ] {
         leaf.inject(fault.clone());
         testbed.settled().await;
         assert_eq!(testbed.node1.pings(NODE2), reached, "{fault:?}");
         assert_eq!(leaf.view(), configured, "{fault:?}");
+    }
+    // 28 bytes are headers.
+    for (payload, reached) in [("1372", true), ("1373", false)] {
+        let mut ping = testbed.node1.command("ping");
+        let output =
+            ping.args(["-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", payload, NODE2]).output();
+        assert_eq!(output.expect("ping runs").status.success(), reached, "{payload}");
     }
     testbed.fabric.shutdown().await;
 }

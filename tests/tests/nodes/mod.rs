@@ -9,6 +9,7 @@ pub mod in_cluster;
 mod monitoring;
 mod openstack;
 mod pod_configs;
+mod probe_faults;
 mod probes;
 mod sandbox_nodes;
 mod scheduling;

@@ -11,9 +11,10 @@ use eno_tests::{
 use serde_json::json;
 
 use crate::nodes::gateway::{routed_mac, vrf, vrf_attachment};
+use crate::nodes::probe_faults;
 
 /// Name of the namespace and of the ConnectionPoint that reports, and the beginning of other names.
-const NAME: &str = "probes";
+pub const NAME: &str = "probes";
 /// The ConnectionPoint whose attachments wait for probes, and that without probes.
 const GATE: &str = "probes-gate";
 const UNASKED: &str = "probes-none";
@@ -23,7 +24,7 @@ const GATEWAY: &str = "10.7.0.254";
 const NOBODY: &str = "10.7.0.77";
 
 /// A network, which is the same but for its VLAN, at a ConnectionPoint. Its hosts use this gateway.
-fn network(name: &str, vid: u16, point: &str, gateway: Option<&str>) -> String {
+pub fn network(name: &str, vid: u16, point: &str, gateway: Option<&str>) -> String {
     let full = format!("{NAME}-{name}");
     let routes = gateway.map(|_| format!("Routes: [{full}]")).unwrap_or_default();
     let route = gateway.map(|gateway| {
@@ -45,7 +46,7 @@ fn routed_network(name: &str, vid: u16) -> String {
 }
 
 /// A condition of an object.
-fn condition<'a, K: EnoResource>(object: &'a K, name: &str) -> Option<&'a Condition> {
+pub fn condition<'a, K: EnoResource>(object: &'a K, name: &str) -> Option<&'a Condition> {
     object.status()?.conditions.iter().find(|condition| condition.type_ == name)
 }
 
@@ -57,7 +58,7 @@ fn is_verified(object: &impl EnoResource, status: &str, texts: &[&str]) -> bool 
 }
 
 /// Waits until the attachment and the service of a network are verified, or are not, with these texts in the messages.
-async fn both(system: &System, name: &str, status: &str, texts: &[&str]) -> L2ServiceAttachment {
+pub async fn both(system: &System, name: &str, status: &str, texts: &[&str]) -> L2ServiceAttachment {
     let what = format!("Verified={status} with {texts:?}");
     let service = format!("{NAME}-{name}");
     system.until_one::<L2Service>(&service, &what, |object| is_verified(object, status, texts)).await;
@@ -71,7 +72,7 @@ async fn of_attachment(system: &System, name: &str, status: &str, texts: &[&str]
 }
 
 /// Panics unless an attachment is ready and degraded, because its packets don't pass.
-fn assert_degraded(object: &L2ServiceAttachment) {
+pub fn assert_degraded(object: &L2ServiceAttachment) {
     assert_eq!(object.status.as_ref().and_then(|status| status.phase), Some(Phase::Ready), "{object:?}");
     let degraded = condition(object, "Degraded").unwrap_or_else(|| panic!("{object:?}"));
     assert_eq!(degraded.status, "True", "{object:?}");
@@ -237,8 +238,11 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
                 address_that_answers_twice_is_found(system),
                 attachment_waits_at_a_gate(system),
                 point_without_probes_has_no_verdict(system),
+                probe_faults::networks_are_verified(system),
             );
-            dead_nic_is_named(system).await;
+            tokio::join!(dead_nic_is_named(system), probe_faults::wrong_native_vlan_is_found(system),);
+            probe_faults::swapped_cables_are_named(system).await;
+            probe_faults::vlan_taken_by_hand_is_found(system).await;
             stopped_agents_make_no_verdict(system).await;
             switched_off_probes_leave_nothing(system).await;
 
@@ -250,6 +254,7 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
                 network("gated", 304, GATE, None),
                 network("none", 305, UNASKED, Some(NOBODY)),
                 network("dead", 306, NAME, None),
+                probe_faults::networks(),
             ];
             system.delete(&networks.concat()).await;
             system.delete(&(points + &namespace)).await;

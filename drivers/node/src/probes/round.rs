@@ -186,8 +186,8 @@ pub async fn cross(shared: &Shared, ports: &Shelf, crossing: &Crossing, pace: &m
     shared.notify(changed);
 }
 
-/// Whether the next node answers across pairs of VLANs. Those across which it does are asked about again: a switch may
-/// forward for some time as if a port were still on its VLAN before.
+/// Whether the next node answers across pairs of VLANs, while its agent stays. Those across which it does are asked about
+/// again: a switch may forward for some time as if a port were still on its VLAN before.
 async fn confirm_leaks(
     shared: &Shared,
     ports: &Shelf,
@@ -195,6 +195,13 @@ async fn confirm_leaks(
     pace: &mut Interval,
 ) -> Result<BTreeMap<CrossedVlans, bool>, ProbeError> {
     let mut found = find_leaks(shared, ports, crossing, pace).await?;
+    // An agent that has left since does not answer either.
+    let silent: VlanSet = found.iter().filter(|(_, leaks)| !**leaks).map(|(pair, _)| pair.other).collect();
+    if let Some(next) = crossing.next_node().filter(|_| !silent.is_empty()) {
+        let there = shared.exchange.ask(next, &crossing.place, &silent, &VlanSet::EMPTY).await;
+        let stays = |vlan| there.as_ref().is_ok_and(|there| there.vlans.contains(vlan));
+        found.retain(|pair, leaks| *leaks || stays(pair.other));
+    }
     let mut leaking = crossing.clone();
     leaking.pairs.retain(|pair, _| found.get(pair).is_some_and(|leaks| *leaks));
     if !leaking.pairs.is_empty() {

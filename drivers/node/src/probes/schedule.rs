@@ -75,6 +75,11 @@ impl Outcome {
         Self { next: Some(Verdict::Unasked(reason.into())), gateways: BTreeMap::new() }
     }
 
+    /// True when the next node did not answer although its agent was there.
+    fn is_unanswered(&self) -> bool {
+        matches!(self.next, Some(Verdict::Lost | Verdict::TooBig))
+    }
+
     /// True when all that was to be asked has answered.
     fn is_good(&self) -> bool {
         self.next.as_ref().is_none_or(|next| *next == Verdict::Passed)
@@ -121,6 +126,8 @@ struct Entry {
     aim: Arc<Aim>,
     /// What was found.
     outcome: Option<Outcome>,
+    /// The next node did not answer when it was last asked, and is asked once more before that counts.
+    is_doubted: bool,
     /// How often in a row something did not answer.
     failures: u32,
     /// When it is probed next.
@@ -163,7 +170,9 @@ impl Schedule {
             for (vlan, aim) in aims {
                 let entry = match known.remove(&vlan).filter(|entry| *entry.aim == aim) {
                     Some(entry) => Entry { due: entry.due.min(latest), ..entry },
-                    None => Entry { aim: Arc::new(aim), outcome: None, failures: 0, due: now },
+                    None => {
+                        Entry { aim: Arc::new(aim), outcome: None, is_doubted: false, failures: 0, due: now }
+                    }
                 };
                 entries.insert(vlan, entry);
             }
@@ -218,6 +227,13 @@ impl Schedule {
         for (vlan, aim) in &batch.vlans {
             let Some(entry) = entries.get_mut(vlan).filter(|entry| entry.aim == *aim) else { continue };
             let Some(outcome) = found.remove(vlan) else { continue };
+            let counts = entry.outcome.as_ref().is_some_and(|before| before.next == outcome.next);
+            entry.is_doubted = !entry.is_doubted && outcome.is_unanswered() && !counts;
+            if entry.is_doubted {
+                // The agent of the next node may have ended after it said that it is there.
+                entry.due = now;
+                continue;
+            }
             if outcome.is_good() {
                 entry.failures = 0;
                 entry.due = now + wait;

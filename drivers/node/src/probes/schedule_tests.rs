@@ -112,6 +112,36 @@ fn what_did_not_answer_is_probed_again_with_back_off() {
 }
 
 #[test]
+fn next_node_that_did_not_answer_is_asked_once_more_before_that_counts() {
+    let (mut schedule, mut now) = (Schedule::default(), Instant::now());
+    schedule.want(vec![probes(&[("r", "1")])], now);
+    let mut ask = |outcome: &Outcome| {
+        let batch = batch(&schedule, now);
+        let changed = schedule.record(&batch, [(vlan(1), outcome.clone())].into(), now, 0.5);
+        let (results, next) = (schedule.results(), schedule.next(now));
+        if let Next::Wait(Some(due)) = next {
+            now = due;
+        }
+        (changed, results[0].passed.len(), results[0].lost.len(), matches!(next, Next::Probe(_)))
+    };
+    let left = Outcome::unasked("it has left");
+    assert_eq!(ask(&lost()), (false, 0, 0, true));
+    assert_eq!(ask(&left), (true, 0, 0, false));
+    assert_eq!(ask(&lost()), (false, 0, 0, true));
+    assert_eq!(ask(&passed()), (true, 1, 0, false));
+    assert_eq!(ask(&lost()), (false, 1, 0, true), "what was found last stays");
+    assert_eq!(ask(&lost()), (true, 0, 1, false));
+    assert_eq!(ask(&lost()), (false, 0, 1, false), "it counts already");
+    assert_eq!(ask(&passed()), (true, 1, 0, false));
+    assert_eq!(ask(&lost()), (false, 1, 0, true));
+    let too_big = Outcome { next: Some(Verdict::TooBig), ..passed() };
+    assert_eq!(ask(&passed()), (false, 1, 0, false));
+    assert_eq!(ask(&too_big), (false, 1, 0, true));
+    assert_eq!(ask(&too_big), (true, 0, 0, false));
+    assert_eq!(ask(&lost()), (false, 0, 0, true), "it is another verdict");
+}
+
+#[test]
 fn results_end_with_their_aim() {
     let first =
         NetworkProbes { gateways: vec![gateway("192.0.2.1", "2")], ..probes(&[("a", "1-2"), ("b", "3")]) };
@@ -174,14 +204,13 @@ fn results_are_grouped_in_the_order_of_the_command() {
         (vlan(8), Outcome { next: Some(Verdict::TooBig), ..passed() }),
     ]
     .into();
-    for _ in 0..2 {
-        let batch = batch(&schedule, now);
+    while let Next::Probe(batch) = schedule.next(now) {
         let found = if batch.place.point == "cp" {
             of_batch.clone()
         } else {
             [(vlan(7), Outcome { next: None, ..answered(&["02:00:00:00:00:01"]) })].into()
         };
-        assert!(schedule.record(&batch, found, now, 0.5));
+        schedule.record(&batch, found, now, 0.5);
     }
     let [first, second] = &schedule.results()[..] else { panic!() };
     assert_eq!((first.passed.to_string().as_str(), first.lost.to_string().as_str()), ("1-3", "4"));

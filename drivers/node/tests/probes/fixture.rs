@@ -32,10 +32,12 @@ pub struct World {
     /// The switch between the nodes, a bridge `sw`.
     pub fabric: ovs::Node,
     pub nodes: Vec<Node>,
+    /// The cluster of the nodes.
+    pub cluster: &'static str,
     /// The MTU that is commanded for uplinks.
     pub uplink_mtu: Option<u32>,
     sequence: u64,
-    folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
 }
 
 pub struct Node {
@@ -101,6 +103,7 @@ impl World {
             engine,
             fabric,
             nodes: Vec::new(),
+            cluster: CLUSTER,
             uplink_mtu: None,
             sequence: 0,
             folder: tempfile::tempdir().unwrap(),
@@ -116,6 +119,18 @@ impl World {
             world.nodes.push(Node { switch, agent: None, commanded: 0 });
         }
         world
+    }
+
+    /// Joins the fabrics of two clusters.
+    pub fn join(&self, other: &Self) {
+        let namespace = other.fabric.namespace();
+        let namespace = namespace.file_name().unwrap().to_str().unwrap();
+        self.fabric
+            .ip(&["link", "add", "other", "type", "veth", "peer", "name", "other", "netns", namespace]);
+        for world in [self, other] {
+            world.fabric.ip(&["link", "set", "other", "up"]);
+            world.set_fabric(&["add-port", "sw", "other"]);
+        }
     }
 
     /// Changes the fabric, and waits until its switch has done so.
@@ -181,7 +196,8 @@ impl World {
     ) {
         self.sequence += 1;
         self.nodes[node].commanded = self.sequence;
-        let desired = NodeDesired { cluster: CLUSTER.to_owned(), networks, probes, ..NodeDesired::default() };
+        let cluster = self.cluster.to_owned();
+        let desired = NodeDesired { cluster, networks, probes, ..NodeDesired::default() };
         let command = Command::new("node", name(node), (1, self.sequence), Desired::Node(desired));
         self.engine.command(&command).await;
     }

@@ -1,7 +1,8 @@
 //! Probes through real switches: agents on nodes with Open vSwitch, and one more in between as their fabric.
 
 mod answers;
-mod fixture;
+mod clusters;
+pub mod fixture;
 mod isolation;
 mod kernel;
 mod ports;

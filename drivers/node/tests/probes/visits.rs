@@ -27,6 +27,27 @@ impl Other {
         Self { client, answers, name }
     }
 
+    /// The next visit that the first node asks for.
+    async fn asked(&mut self) -> Visit {
+        let asked = async {
+            loop {
+                let message = self.answers.next().await.unwrap();
+                let visit: Visit = decode(&message.payload).unwrap();
+                if visit.there.is_none() {
+                    return visit;
+                }
+            }
+        };
+        soon("a visit that is asked for", asked).await
+    }
+
+    /// Says that this node is on all VLANs of a visit.
+    async fn confirm(&self, visit: Visit) {
+        let subject = Subject::Visit { to: "node1".into(), from: self.name.into() }.to_string();
+        let visit = Visit { there: Some(visit.vlans.clone()), ..visit };
+        self.client.publish(subject, encode(&visit).unwrap().into()).await.unwrap();
+    }
+
     async fn send(&self, id: u64, set: &str) {
         self.send_echo(id, set, "").await;
     }
@@ -209,4 +230,27 @@ async fn only_the_previous_node_is_answered_and_no_visit_takes_more_than_half_of
     // The stranger's came first, and nothing was answered to it.
     let silence = tokio::time::timeout(Duration::from_millis(1), stranger.answers.next());
     assert!(silence.await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn agent_that_leaves_while_it_is_asked_loses_no_vlan() {
+    let mut world = World::new(1).await;
+    world.start_agent(0).await;
+    let mut other = Other::new(&world, "node2").await;
+    world.command(0, vec![ring(0, "10")]).await;
+    // It is there, and is killed before it is asked.
+    let visit = other.asked().await;
+    other.confirm(visit).await;
+    let found = world.results(0, |found| !found.unasked.is_empty() || !found.lost.is_empty()).await;
+    assert!(found.lost.is_empty(), "{found:?}");
+    // It stays, and does not answer.
+    let stays = tokio::spawn(async move {
+        loop {
+            let visit = other.asked().await;
+            other.confirm(visit).await;
+        }
+    });
+    world.results(0, |found| found.lost == vlans("10")).await;
+    stays.abort();
 }

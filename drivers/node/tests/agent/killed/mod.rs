@@ -2,6 +2,7 @@
 //! a restart it reaches the same state as undisturbed, and leaves nothing behind.
 
 mod fixture;
+mod probes;
 mod proxy;
 mod tracer;
 
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use self::fixture::{AgentProcess, State, TestNode, stages};
 use self::proxy::Proxy;
 use self::tracer::TracedAgent;
+use crate::ovs::fixture as ovs;
 
 /// Environment variable: `1` kills the program at all changes.
 const ALL: &str = "ENO_CRASH_ALL";
@@ -227,14 +229,19 @@ fn print_uncaptured(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Runs a test on a thread whose sockets and children are in the node's namespace.
-fn on_a_node<F: Future<Output = ()>>(run: impl FnOnce(TestNode) -> F + Send + 'static) {
+/// Runs a test on a thread whose sockets and children are in the namespace of a node.
+fn in_a_node<F: Future<Output = ()>>(run: impl FnOnce(ovs::Node) -> F + Send + 'static) {
     let inside = std::thread::spawn(move || {
-        let node = TestNode::enter();
+        let switch = TestNode::enter();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { run(TestNode::start(node).await).await });
+        runtime.block_on(run(switch));
     });
     inside.join().unwrap();
+}
+
+/// The same with all that a node has.
+fn on_a_node<F: Future<Output = ()>>(run: impl FnOnce(TestNode) -> F + Send + 'static) {
+    in_a_node(async move |switch| run(TestNode::start(switch).await).await);
 }
 
 #[test]
