@@ -9,14 +9,14 @@
 
 #[path = "../tests/agent/mod.rs"]
 mod agent;
-#[path = "../tests/probes/fixture.rs"]
-mod fixture;
 #[path = "../tests/host/mod.rs"]
 mod host;
 #[path = "../tests/ovs/mod.rs"]
 mod ovs;
 #[path = "../tests/pods/mod.rs"]
 mod pods;
+#[path = "../tests/probes/mod.rs"]
+mod probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,7 +34,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use agent::conformance::NoPods;
-use fixture::{World, name, ring};
+use probes::fixture::{World, name, ring};
 
 /// VLANs of each agent.
 const VLANS: u16 = 1000;

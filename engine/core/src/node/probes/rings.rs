@@ -85,13 +85,6 @@ impl Nodes {
         u16::try_from(wanted).unwrap_or(u16::MAX)
     }
 
-    /// Bytes of the packets that are to pass on a network of a connection point: what its attachments want.
-    pub(crate) fn probed_mtu(&self, point: &Name, network: &str) -> u16 {
-        let usage = self.usage.get(point).and_then(|networks| networks.get(network));
-        let wanted = usage.and_then(Usage::mtu).unwrap_or(DEFAULT_MTU).max(MIN_MTU);
-        u16::try_from(wanted).unwrap_or(u16::MAX)
-    }
-
     /// The probes of a node.
     pub(in crate::node) fn render_probes(&self, name: &Name, node: &NodeTarget) -> Vec<NetworkProbes> {
         let mut all = Vec::new();
