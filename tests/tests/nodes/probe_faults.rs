@@ -115,3 +115,60 @@ pub async fn swapped_cables_are_named(system: &System) {
 fn miswired(device: &impl EnoResource) -> Option<&Condition> {
     condition(device, "Miswired")
 }
+
+/// A port lets small packets pass and no large ones. Small probes pass, and those of full size name the port.
+pub async fn small_mtu_is_found(system: &System) {
+    let (name, _) = NATIVE;
+    let found = answer(system, name, "large", json!({ "mtu": true })).await;
+    assert_eq!(count(&found, ProbeOutcome::Passed), found.len(), "{found:?}");
+    system.fault("leaf2", json!({ "kind": "small-mtu", "port": "Ethernet1", "bytes": 1400 })).await;
+    let found = answer(system, name, "small", json!({})).await;
+    assert_eq!(count(&found, ProbeOutcome::Passed), found.len(), "{found:?}");
+    let found = answer(system, name, "too-large", json!({ "mtu": true })).await;
+    assert!(count(&found, ProbeOutcome::TooBig) > 0, "{found:?}");
+    let object = both(system, name, "False", &["leaf2 Ethernet1 to node3 eth1", "1500"]).await;
+    assert_eq!(
+        condition(&object, "Verified").map(|verified| &*verified.reason),
+        Some("TooBig"),
+        "{object:?}"
+    );
+    assert_degraded(&object);
+    system.clear_faults("leaf2").await;
+    both(system, name, "True", &[]).await;
+}
+
+/// A machine behind the fabric joins two VLANs. Only the answer to a request says so.
+pub async fn joined_vlans_are_found(system: &System) {
+    let ((one, one_vid), (other, other_vid)) = (TAKEN, NATIVE);
+    let across = async |nonce: &str| {
+        let from = |name: &str| json!({ "isolationFrom": format!("{NAME}/{name}") });
+        ask(system, one, nonce, from(other)).await;
+        ask(system, other, nonce, from(one)).await;
+        let mut found = results(system, one, nonce).await;
+        found.extend(results(system, other, nonce).await);
+        found.retain(|result| result.other.is_some());
+        found
+    };
+    let found = across("apart").await;
+    let expected = [(one_vid, other_vid), (other_vid, one_vid)];
+    for (vlan, other) in expected {
+        assert!(found.iter().any(|one| (one.vlan, one.other) == (vlan, Some(other))), "{found:?}");
+    }
+    assert_eq!(count(&found, ProbeOutcome::Isolated), found.len(), "{found:?}");
+    for command in [
+        "ip link add leak1 type veth peer name leak2",
+        "ip link set leak1 up",
+        "ip link set leak2 up",
+        &format!("ovs-vsctl add-port gw leak1 tag={one_vid} -- add-port gw leak2 tag={other_vid}"),
+    ] {
+        system.on_machine("dc-gw", command).await;
+    }
+    let found = across("joined").await;
+    assert_eq!(count(&found, ProbeOutcome::Leaking), found.len(), "{found:?}");
+    for (name, _) in [TAKEN, NATIVE] {
+        both(system, name, "True", &[]).await;
+    }
+    system.on_machine("dc-gw", "ip link set leak1 down").await;
+    let found = across("apart-again").await;
+    assert_eq!(count(&found, ProbeOutcome::Isolated), found.len(), "{found:?}");
+}

@@ -242,6 +242,8 @@ fn packets_tell_whether_attachments_work_and_what_is_broken() {
             );
             tokio::join!(dead_nic_is_named(system), probe_faults::wrong_native_vlan_is_found(system),);
             probe_faults::swapped_cables_are_named(system).await;
+            probe_faults::small_mtu_is_found(system).await;
+            probe_faults::joined_vlans_are_found(system).await;
             probe_faults::vlan_taken_by_hand_is_found(system).await;
             stopped_agents_make_no_verdict(system).await;
             switched_off_probes_leave_nothing(system).await;
