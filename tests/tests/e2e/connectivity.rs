@@ -246,7 +246,7 @@ async fn isolation_asks_both(system: &System) {
 async fn all_points_are_asked(system: &System, attachment: Target<'_>) {
     attachment.verified(system, "False", "Lost", LOST).await;
     let point = Target("ConnectionPoint", "conn");
-    let (output, _) = tokio::join!(
+    let (output, ()) = tokio::join!(
         test(system, &["--all", "--timeout", "20s", "-o", "json"]),
         point.answer_point(system, json!([result("node1", "node3", "lost")])),
     );
