@@ -5,7 +5,7 @@
 //! interval, in which each VLAN is probed once. Then hardly a probe is due for a while, which tells what the agents
 //! cost without probes. The interval is shorter than the default one, so the figures of the default one are computed from it.
 
-#![allow(dead_code, unused_imports, reason = "the tests use more of it")]
+#![allow(dead_code, unused_imports, clippy::wildcard_imports, reason = "the tests use more of it")]
 
 #[path = "../tests/agent/mod.rs"]
 mod agent;
