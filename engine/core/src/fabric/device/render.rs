@@ -132,7 +132,9 @@ impl DeviceTarget {
             } else {
                 Cow::Borrowed(self.wanted.get(&vid)?)
             };
-            Some(owners).filter(|owners| !owners.is_empty())
+            // A router has nothing of a VLAN but its interface in a VRF. That of a former leader may be unknown.
+            let is_led = self.access.role.is_switch() || owners.routed().is_some();
+            Some(owners).filter(|owners| !owners.is_empty() && is_led)
         };
         let mut vlans = before.map(|before| before.vlans.clone()).unwrap_or_default();
         for block in changed.iter().map(VlanId::block).collect::<BTreeSet<u8>>() {
