@@ -210,7 +210,7 @@ impl DeviceTarget {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::Device;
+    use eno_schemas::{Device, DeviceRole};
     use proptest::prelude::*;
 
     use super::*;
@@ -266,6 +266,20 @@ mod tests {
             let partial = target.render(&config(), &blocks, &without);
             assert!(own_blocks(&partial, &target.render(&config(), &blocks, &VlanSet::EMPTY)) <= 1);
             assert_eq!(partial.tree(), before.tree(), "nothing of the VLAN was confirmed");
+        }
+    }
+
+    /// The interface that a former leader made may be unknown, so what is confirmed may have ports only.
+    #[test]
+    fn router_has_no_vlan_without_its_interface() {
+        for (role, vlans) in [(DeviceRole::Router, 0), (DeviceRole::Switch, 1)] {
+            let mut target = target();
+            target.access.role = role;
+            want(&mut target, (110, 0), &[0], 1);
+            let state = target.render(&config(), &SharedBlocks::default(), &VlanSet::EMPTY);
+            let fabric = state.fabric().unwrap();
+            let carried = fabric.ports.iter().map(|port| port.vlans.len()).sum::<usize>();
+            assert_eq!((fabric.vlans.iter().count(), carried), (vlans, vlans), "{role:?}");
         }
     }
 
