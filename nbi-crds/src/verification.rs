@@ -12,7 +12,7 @@ pub const VERIFY_ANNOTATION: &str = "eno.k8s.io/verify";
 
 /// The value of [`VERIFY_ANNOTATION`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerifyRequest {
     /// Identifies the request: 1 to 64 characters of `[A-Za-z0-9-]`. Another one asks again.
     pub nonce: String,
@@ -91,7 +91,16 @@ mod tests {
         let long = |length| format!(r#"{{"nonce": "{}"}}"#, "x".repeat(length));
         assert_eq!(nonce(r#"{"nonce": "a-Z9"}"#).as_deref(), Some("a-Z9"));
         assert!(nonce(&long(64)).is_some());
-        for text in ["", "1", "{}", r#"{"nonce": ""}"#, r#"{"nonce": "a b"}"#, r#"{"nonce": 1}"#, &long(65)] {
+        for text in [
+            "",
+            "1",
+            "{}",
+            r#"{"nonce": ""}"#,
+            r#"{"nonce": "a b"}"#,
+            r#"{"nonce": 1}"#,
+            r#"{"nonce": "a", "Mtu": true}"#,
+            &long(65),
+        ] {
             assert_eq!(nonce(text), None, "{text}");
         }
     }

@@ -160,6 +160,9 @@ pub struct Visit {
     pub echo: VlanSet,
     /// Of an answer: those of them that are visited now. Absent: it is a request.
     pub there: Option<VlanSet>,
+    /// Of an answer: a number of the ports there, which are other ones when the number differs. Absent: the agent does not
+    /// say it.
+    pub ports: Option<u64>,
 }
 
 /// The MAC address of the probes of a node at a connection point: locally administered, unicast, and always the same. It

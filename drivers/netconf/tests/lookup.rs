@@ -158,17 +158,24 @@ async fn device_that_refuses_stays_applied_and_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn session_that_is_lost_by_the_read_is_opened_again() {
+async fn table_is_read_again_after_a_session_that_was_lost() {
     let bench = leaves("junos").await;
+    let (names, operation) = (ports(&bench), DIALECTS[1].1);
     ask(&bench, None).await;
-    let drop = Fault::Drop { operation: Some(DIALECTS[1].1.into()), when: When::Before, times: Some(1) };
+    let drop = Fault::Drop { operation: Some(operation.into()), when: When::Before, times: Some(1) };
     bench.switch("leaf1").inject(drop);
+    bench.switch("leaf1").inject(learn(probe(1), 100, &names[0]));
     let lost = ask(&bench, Some("r1")).await;
     assert_eq!((answer(&lost), refusals(&lost).len()), (("r1", vec![]), 1));
     assert_eq!(applied_vlans(&lost).0, "100-101");
-    let again = ask(&bench, Some("r1")).await;
-    assert_eq!((answer(&again), refusals(&again).len()), (("r1", vec![]), 1));
+    // The next reconcile reads again, and this answer is kept.
+    for _ in 0..2 {
+        let again = ask(&bench, Some("r1")).await;
+        let found = vec![("01".to_owned(), 100, names[0].clone())];
+        assert_eq!((answer(&again), refusals(&again).len()), (("r1", found), 0));
+    }
     assert_eq!(bench.switch("leaf1").stats().sessions_opened, 2);
+    assert_eq!(reads(bench.switch("leaf1"), operation), 2);
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! New probes on request: the annotation `eno.k8s.io/verify`, and the answer in the status.
 
+use eno_core::kinds::Plugin;
 use eno_core::{ConditionReason, ConditionType, Event, Key, Kind, NoticeKind, Verification, VerifyRequest};
 use eno_schemas::ProbeOutcome::{self, Answered, Isolated, Leaking, Lost, Passed, Silent, TooBig, Unasked};
-use eno_schemas::{CrossedVlans, VerifyBetween, VerifyMode};
+use eno_schemas::{CniName, CrossedVlans, Phase, VerifyBetween, VerifyMode};
 
-use crate::fixtures::vid;
+use crate::edits::{edit_attachment, edit_point, edit_subnet};
+use crate::fixtures::{kernel_cni, vid};
 use crate::world::*;
 
 /// Sets the nonce of an object's annotation; `None` removes the annotation.
@@ -165,7 +167,7 @@ fn engine_that_starts_later_gives_the_answer() {
 fn what_failed_comes_first_and_results_are_bounded() {
     let mut w = World::with_agents();
     w.apply(route("out", "10.1.0.1"));
-    let sn = crate::edits::edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| spec.routes = vec!["out".into()]);
+    let sn = edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| spec.routes = vec!["out".into()]);
     w.apply(sn);
     w.apply(with_subnets(&service("s", 100, &["dc"]), &["sn"]));
     w.apply_and_settle(attachment("a", &["s"], "cp"));
@@ -253,17 +255,22 @@ fn packets_of_the_mtu_are_sent_while_the_annotation_asks_for_them() {
 }
 
 #[test]
-fn size_of_packets_is_what_attachments_want_of_the_network() {
-    let (mut w, [_, _, a, ..]) = probed_world();
+fn size_of_packets_is_what_the_attachments_want_that_are_asked_for() {
+    let (mut w, [_, _, a, b, _]) = probed_world();
     ask_size(&mut w, &a, "n1");
     let revision = |w: &World| {
         let probes = w.probes_of("node1");
         probes[0].paths.iter().find(|path| path.mtu.is_some()).unwrap().revision.clone()
     };
     let before = revision(&w);
+    let want = |w: &mut World, key: &Key, mtu| {
+        let object = edit_attachment(&w.objects[key], |spec| spec.mtu = Some(mtu));
+        w.apply_and_settle(object);
+    };
+    want(&mut w, &b, 65_535);
+    assert_eq!(revision(&w), before, "nobody asks it of the other attachment");
     for (mtu, size) in [(9000, 9000), (1000, 1280)] {
-        let other = w.objects[&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"b".into())].clone();
-        w.apply_and_settle(crate::edits::edit_attachment(&other, |spec| spec.mtu = Some(mtu)));
+        want(&mut w, &a, mtu);
         assert!(sizes(&w, "node1").contains(&("100".into(), Some(size))), "{:?}", sizes(&w, "node1"));
         assert_ne!(revision(&w), before, "it is probed again");
     }
@@ -294,7 +301,7 @@ fn objects_that_name_each_other_are_crossed() {
             let pair = move |(text, _)| (format!("{text}-{other}"), outcome);
             ring.into_iter().map(pair).collect::<Vec<_>>()
         };
-        let expected = [ring(100, Passed), with(ring(100, Passed), 200, Isolated)].concat();
+        let expected = [with(ring(100, Passed), 200, Isolated), ring(100, Passed)].concat();
         assert_eq!(results(&w, one), expected);
         let expected = [with(ring(200, Passed), 100, Leaking), ring(200, Passed)].concat();
         assert_eq!(results(&w, other), expected);
@@ -310,11 +317,112 @@ fn objects_that_name_each_other_are_crossed() {
 #[test]
 fn isolation_is_asked_of_nodes_only() {
     let (mut w, [s, t, ..]) = probed_world();
-    let gateway_only = crate::edits::edit_point(&connection_point("cp", Some("pool")), |spec| {
+    let gateway_only = edit_point(&connection_point("cp", Some("pool")), |spec| {
         (spec.verify.mode, spec.verify.between) = (VerifyMode::Report, VerifyBetween::Gateway);
     });
     w.apply_and_settle(gateway_only);
     ask_isolation(&mut w, [&s, &t], "n1");
     ask_isolation(&mut w, [&t, &s], "n1");
     assert_eq!((crossed(&w, "node1"), answer(&w, &s)), (vec![], None));
+}
+
+/// Results of VLANs on which nobody is asked.
+fn unasked(vlans: &[&str]) -> Vec<(String, ProbeOutcome)> {
+    vlans.iter().map(|vlan| (format!("node1 nobody {vlan}"), Unasked)).collect()
+}
+
+#[test]
+fn answer_waits_for_the_path_of_each_vlan() {
+    let (mut w, [.., a, _, cp]) = probed_world();
+    w.silent.insert(eno_core::Target::Fabric("leaf1".into()));
+    w.apply(service("u", 300, &["dc"]));
+    w.apply_and_settle(attachment("c", &["u"], "cp"));
+    for key in [&cp, &a] {
+        ask(&mut w, key, Some("n1"));
+    }
+    assert_eq!(answer(&w, &cp), None, "nobody has asked on the new VLAN");
+    assert_eq!(results(&w, &a), ring(100, Passed));
+    w.end_silence();
+    assert_eq!(results(&w, &cp).len(), 12);
+}
+
+#[test]
+fn vlans_that_cannot_be_probed_are_part_of_the_answer() {
+    let (mut w, [_, t, ..]) = probed_world();
+    let offer = edit_point(&connection_point("other", Some("pool")), |spec| {
+        spec.cnis = vec![kernel_cni(Plugin::Sriov { pool_name: "x/y".into() })];
+    });
+    w.apply_and_settle(created(offer, 50));
+    w.apply(service("u", 300, &["dc"]));
+    for (name, of) in [("c", "t"), ("d", "u")] {
+        w.apply(edit_attachment(&attachment(name, &[of], "other"), |spec| {
+            spec.implementation = Some(CniName::Sriov);
+        }));
+    }
+    w.settle();
+    ask(&mut w, &t, Some("n1"));
+    assert_eq!(results(&w, &t), [unasked(&["200"]), ring(200, Passed)].concat());
+    let reason = answer(&w, &t).unwrap().results[0].reason.clone();
+    assert_eq!(reason.as_deref(), Some("agents can't probe what sriov makes for access"));
+    // Where nothing can be asked, there is no answer.
+    let u = Key::cluster(Kind::L2Service, &to_name("u"));
+    ask(&mut w, &u, Some("n1"));
+    assert_eq!(answer(&w, &u), None);
+}
+
+#[test]
+fn vlans_on_which_there_is_nobody_to_ask_are_part_of_the_answer() {
+    let (mut w, [.., cp]) = probed_world();
+    w.apply(route("out", "10.1.0.1"));
+    w.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| spec.routes = vec!["out".into()]));
+    w.apply_and_settle(with_subnets(&service("s", 100, &["dc"]), &["sn"]));
+    for node in ["node2", "node3", "node4"] {
+        w.remove_node_and_settle(node);
+    }
+    ask(&mut w, &cp, Some("n1"));
+    let answered = ("node1 10.1.0.1 100".to_owned(), Answered);
+    assert_eq!(results(&w, &cp), [unasked(&["200"]), vec![answered]].concat());
+}
+
+#[test]
+fn silence_of_a_node_that_is_not_reached_is_no_isolation() {
+    let (mut w, [s, t, ..]) = probed_world();
+    w.probing.lost.insert(("node1".into(), vid(200)));
+    for keys in [[&s, &t], [&t, &s]] {
+        ask_isolation(&mut w, keys, "n1");
+    }
+    let found = answer(&w, &s).unwrap().results;
+    assert_eq!((&*found[0].from, found[0].other, found[0].outcome), ("node1", Some(vid(200)), Unasked));
+    assert_eq!(found[0].reason.as_deref(), Some("VLAN 200 itself does not pass"));
+    assert_eq!(found.iter().filter(|one| one.outcome == Isolated).count(), 3);
+}
+
+#[test]
+fn what_a_node_found_of_a_former_neighbour_is_no_answer() {
+    let (mut w, [_, _, a, ..]) = probed_world();
+    w.silent.insert(eno_core::Target::Node("node3".into()));
+    w.probing.lost.insert(("node2".into(), vid(100)));
+    ask(&mut w, &a, Some("n1"));
+    // The next node of node2 is another one, and it has not asked that yet.
+    w.silent.insert(eno_core::Target::Node("node2".into()));
+    w.probing.lost.clear();
+    w.apply_node_and_settle("node3", true, false);
+    assert_eq!(answer(&w, &a), None);
+    w.end_silence();
+    let pairs = ["node1 node2 100", "node2 node4 100", "node4 node1 100"];
+    assert_eq!(results(&w, &a), pairs.map(|pair| (pair.to_owned(), Passed)));
+}
+
+#[test]
+fn gate_lets_small_packets_be_enough() {
+    let mut w = World::with_agents();
+    w.apply_and_settle(edit_point(&connection_point("cp", Some("pool")), |spec| {
+        spec.verify.mode = VerifyMode::Gate;
+    }));
+    w.apply_and_settle(service("s", 100, &["dc"]));
+    w.probing.narrow.insert(("node2".into(), vid(100)), 1499);
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    ask_size(&mut w, &a, "n1");
+    assert_eq!(condition(&w, &a, ConditionType::Verified).unwrap().0, ConditionReason::TooBig);
+    assert_eq!(w.phase(&a), Phase::Ready);
 }

@@ -148,8 +148,8 @@ async fn host_pings_the_host_behind_its_vrf_only() {
     readdress(&testbed.node1, &["10.7.0.1/24", "2001:db8:7::1/64"], &["10.7.0.254", "2001:db8:7::fe"]);
     readdress(&testbed.node2, &["10.7.0.2/24", "2001:db8:7::2/64"], &["10.7.0.254", "2001:db8:7::fe"]);
     for address in OUTSIDE {
-        assert!(testbed.node1.pings(address), "{address}");
-        assert!(testbed.node2.pings(address), "{address}");
+        assert!(testbed.node1.reaches(address), "{address}");
+        assert!(testbed.node2.reaches(address), "{address}");
     }
     assert!(!testbed.node1.pings("10.7.0.2"), "the other VRF has the same prefix");
     let [blue, red] = ["blue", "red"].map(|name| vrf(&testbed, "gw1", name).expect("it has an interface"));
@@ -162,7 +162,7 @@ async fn host_pings_the_host_behind_its_vrf_only() {
     let blue_namespaces = namespaces(&blue);
     testbed.merge_xml("gw1", NO_VRF).await;
     assert_eq!(vrf(&testbed, "gw1", "blue"), None);
-    assert!(!testbed.node1.pings(OUTSIDE[0]) && testbed.node2.pings(OUTSIDE[0]));
+    assert!(!testbed.node1.pings(OUTSIDE[0]) && testbed.node2.reaches(OUTSIDE[0]));
     let netns = testbed.data_plane().netns().to_owned();
     let mut links = Command::new("nsenter");
     let links = succeed(links.arg(format!("--net={}", netns.display())).args(["ip", "-br", "link"]));
@@ -185,7 +185,7 @@ async fn changed_address_is_answered_within_a_second() {
     let xml = subinterface(100, &["10.7.0.254/24"]) + &instance("blue", &member("Ethernet1", Some(100)));
     testbed.merge_xml("gw1", &xml).await;
     let netns = testbed.node1.netns();
-    assert!(testbed.node1.pings("10.7.0.254"));
+    assert!(testbed.node1.reaches("10.7.0.254"));
     for address in ["10.7.0.253", "10.7.0.252"] {
         let began = Instant::now();
         let router = testbed.fabric.switch("gw1").expect("gw1");
@@ -256,8 +256,8 @@ async fn switch_routes_a_vlan_by_its_irb_interface() {
     let xml = irb(100, &["10.7.0.254/24"]) + &instance("blue", &member("Vlan100", None));
     testbed.merge_xml("leaf2", &xml).await;
     readdress(&testbed.node1, &["10.7.0.1/24"], &["10.7.0.254"]);
-    assert!(testbed.node1.pings(OUTSIDE[0]));
+    assert!(testbed.node1.reaches(OUTSIDE[0]));
     testbed.hand_edit("leaf2", &access("Ethernet1", 100)).await;
-    assert!(testbed.node1.pings("10.7.0.2"), "the VLAN is switched, too");
+    assert!(testbed.node1.reaches("10.7.0.2"), "the VLAN is switched, too");
     testbed.fabric.shutdown().await;
 }

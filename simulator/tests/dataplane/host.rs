@@ -47,6 +47,11 @@ impl Host {
         ping.output().expect("ping runs").status.success()
     }
 
+    /// Whether an echo request is answered in the end: a gateway that was just set up has neighbours to find, too.
+    pub fn reaches(&self, address: &str) -> bool {
+        (0..10).any(|_| self.pings(address))
+    }
+
     /// The MAC address of `eth1`.
     pub fn mac_address(&self) -> String {
         let shown = succeed(self.command("ip").args(["-o", "link", "show", "dev", "eth1"]));

@@ -1,7 +1,8 @@
 //! Answers the lookup of a command: on which ports the device has learnt the MAC addresses of probes.
 //!
 //! The MAC table is read once for each value of the lookup, and never without one. A device that can't answer keeps all
-//! that was applied, and is not asked again before another value.
+//! that was applied, and is not asked again before another value. A read whose session broke is no answer: the next
+//! reconcile reads again.
 
 use eno_fabric_driver::report::answer_lookup;
 use eno_sbi::Reconciled;
@@ -31,13 +32,13 @@ impl Device {
             return true;
         };
         let Some(Applied::Fabric { lookup, .. }) = &mut reconciled.applied else { return true };
-        let mut is_usable = true;
+        let mut is_answered = true;
         let kept = self.answer.take().filter(|answer| answer.revision == *revision);
         let answer = if let Some(kept) = kept {
             kept
         } else {
             let read = read(open_session, desired).await;
-            is_usable = read.is_ok();
+            is_answered = read.is_ok();
             let found = read.unwrap_or_else(|error| Err(error.to_string()));
             Answer { revision: revision.clone(), found }
         };
@@ -50,8 +51,8 @@ impl Device {
             }
             Err(why) => answer_lookup(desired, reconciled, || why.clone()),
         }
-        self.answer = Some(answer);
-        is_usable
+        self.answer = Some(answer).filter(|_| is_answered);
+        is_answered
     }
 }
 

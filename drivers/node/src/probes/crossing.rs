@@ -83,6 +83,17 @@ impl Pairs {
         }
     }
 
+    /// Forgets what was found with this VLAN. It is asked again once both VLANs are ready. True when there was a result.
+    pub fn forget(&mut self, place: &Place, vlan: VlanId, now: Instant) -> bool {
+        let all = self.0.get_mut(place).into_iter().flatten();
+        let mut changed = false;
+        for (_, state) in all.filter(|(pair, _)| pair.vlan == vlan || pair.other == vlan) {
+            state.due = now;
+            changed |= state.leaks.take().is_some();
+        }
+        changed
+    }
+
     /// Forgets the pairs of other places than these.
     pub fn keep(&mut self, wanted: &[NetworkProbes]) {
         self.0.retain(|place, _| wanted.iter().any(|probes| Place::of(probes) == *place));

@@ -69,7 +69,7 @@ fn schedule(probes: &NetworkProbes, now: Instant) -> Schedule {
 }
 
 #[test]
-fn pairs_are_asked_about_once_both_vlans_have_a_result() {
+fn pairs_are_asked_about_once_both_vlans_carry_packets() {
     let (mut schedule, now) = (Schedule::default(), Instant::now());
     let only = |vlans: &str| {
         let mut only = probes(&[(1, 2)]);
@@ -93,6 +93,58 @@ fn pairs_are_asked_about_once_both_vlans_have_a_result() {
     assert_eq!((&found.isolated[..], found.leaking.len()), (&[pair(1, 2)][..], 0));
     schedule.want(Vec::new(), now);
     assert_eq!(schedule.next(later + INTERVAL), Next::Wait(None));
+}
+
+#[test]
+fn pairs_have_results_only_while_both_vlans_carry_packets() {
+    let now = Instant::now();
+    let cases = [
+        (Some(Verdict::TooBig), true),
+        (Some(Verdict::Lost), false),
+        (Some(Verdict::Unasked("it is away".into())), false),
+    ];
+    for (next, carries) in cases {
+        for crossed in [(1, 2), (2, 1)] {
+            let mut schedule = schedule(&probes(&[crossed, (3, 4)]), now);
+            let all = [pair(crossed.0, crossed.1), pair(3, 4)];
+            let left = if carries { &all[..] } else { &all[1..] };
+            let mut record = |next: &Option<Verdict>, now| {
+                while let Next::Probe(batch) = schedule.next(now) {
+                    let outcome = |vlan: VlanId| Outcome {
+                        next: if vlan.get() == 1 { next.clone() } else { Some(Verdict::Passed) },
+                        ..Outcome::default()
+                    };
+                    let found = batch.vlans.keys().map(|vlan| (*vlan, outcome(*vlan))).collect();
+                    schedule.record(&batch, found, now, 0.5);
+                }
+                let results = schedule.results().remove(0).isolated;
+                (results, record_all(&mut schedule, false, now))
+            };
+            assert_eq!(record(&Some(Verdict::Passed), now).1, all, "{next:?}");
+            let later = now + INTERVAL;
+            assert_eq!(record(&next, later), (left.to_vec(), left.to_vec()), "{next:?}");
+            // It carries packets again, and is asked about at once.
+            let (_, again) = record(&Some(Verdict::Passed), later + Duration::from_secs(30));
+            assert_eq!(again.contains(&all[0]), !carries, "{next:?}");
+        }
+    }
+}
+
+#[test]
+fn pairs_of_a_doubted_vlan_are_not_asked_about() {
+    let now = Instant::now();
+    let mut wanted = probes(&[(1, 2)]);
+    wanted.paths.truncate(2);
+    let mut schedule = schedule(&wanted, now);
+    record_all(&mut schedule, false, now);
+    // The pair has waited longer than the VLAN that is asked once more.
+    let later = now + INTERVAL + Duration::from_secs(1);
+    let Next::Probe(batch) = schedule.next(later) else { panic!() };
+    let outcome = |next| Outcome { next: Some(next), ..Outcome::default() };
+    let found = [(1, outcome(Verdict::Lost)), (2, outcome(Verdict::Passed))];
+    let found = found.map(|(id, outcome)| (VlanId::new(id).unwrap(), outcome));
+    schedule.record(&batch, found.into(), later, 0.5);
+    assert!(matches!(schedule.next(later), Next::Probe(_)));
 }
 
 #[test]

@@ -278,7 +278,8 @@ async fn be_visited_by(shared: &Shared, ports: &Shelf, from: &str, visit: Visit)
         match ports.go(&place, &vlans, Use::Visited(Instant::now() + STAY)).await {
             Ok(placed) => {
                 let vlans: VlanSet = placed.there.into_keys().collect();
-                There { echo: ports.set_echo(&place, echo.intersection(&vlans)).await, vlans }
+                let echo = ports.set_echo(&place, echo.intersection(&vlans)).await;
+                There { echo, vlans, ports: ports.number(&place) }
             }
             Err(error) => {
                 debug!(%error, from, "can't go where the agent of another node asks");

@@ -6,6 +6,7 @@
 //! A port that nobody uses is down in the namespace, so it has no address and answers nothing.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +39,15 @@ pub struct Reaches {
 struct PortSet {
     reach: Reach,
     slots: Slots,
+    /// A random number, so that ports which are made anew are known.
+    number: u64,
+}
+
+impl PortSet {
+    /// No ports yet.
+    fn new(reach: Reach) -> Self {
+        Self { reach, slots: Slots::default(), number: RandomState::new().build_hasher().finish() }
+    }
 }
 
 /// VLANs on which this node is.
@@ -81,6 +91,11 @@ impl Ports {
         probe_address(&self.wanted.cluster, node, &place.point, vlan)
     }
 
+    /// The number of a place's ports; `None`: there are none. Once they are made anew, it is another one.
+    pub fn number(&self, place: &Place) -> Option<u64> {
+        self.sets.get(place).map(|set| set.number)
+    }
+
     /// Sets where ports may be. Others are removed.
     pub async fn want(&mut self, wanted: Reaches) {
         if self.wanted == wanted {
@@ -110,7 +125,8 @@ impl Ports {
         done
     }
 
-    /// Answers echo requests while others visit these VLANs of a place, and no others of it. Returns where it does.
+    /// Answers echo requests while others visit these VLANs of a place, and not for other visits there. Until then all
+    /// ports of the namespace that are up answer them. Returns the VLANs if it does.
     pub async fn set_echo(&mut self, place: &Place, vlans: VlanSet) -> VlanSet {
         if let Some(set) = self.sets.get_mut(place) {
             set.slots.set_echo(&vlans);
@@ -156,10 +172,7 @@ impl Ports {
             None => namespace::create(self.proc_sys_net.clone()).await?,
         };
         self.namespace = Some(inside.clone());
-        let set = self
-            .sets
-            .entry(place.clone())
-            .or_insert_with(|| PortSet { reach: reach.clone(), slots: Slots::default() });
+        let set = self.sets.entry(place.clone()).or_insert_with(|| PortSet::new(reach.clone()));
         if matches!(purpose, Use::Visited(_)) {
             set.slots.end_visits_but(vlans);
             // Before another VLAN is chosen for them.

@@ -23,6 +23,8 @@ use crate::netlink::Namespace;
 struct Here {
     placed: Placed,
     namespace: Option<Namespace>,
+    /// The number of this node's ports.
+    ports: Option<u64>,
     /// The addresses of the next node.
     addresses: BTreeMap<VlanId, Ipv6Addr>,
 }
@@ -48,7 +50,7 @@ async fn go(
     let placed = ports.go(place, vlans, Use::Asking).await?;
     let of = |next| others.iter().map(|vlan| (vlan, ports.address(next, place, vlan))).collect();
     let addresses = next.map_or_else(BTreeMap::new, of);
-    Ok(Here { placed, namespace: ports.namespace(), addresses })
+    Ok(Here { placed, namespace: ports.namespace(), ports: ports.number(place), addresses })
 }
 
 /// Probes a batch, and records what was found.
@@ -194,22 +196,34 @@ async fn confirm_leaks(
     crossing: &Crossing,
     pace: &mut Interval,
 ) -> Result<BTreeMap<CrossedVlans, bool>, ProbeError> {
-    let mut found = find_leaks(shared, ports, crossing, pace).await?;
-    // An agent that has left since does not answer either.
+    let Leaks { mut found, there: before, here } = find_leaks(shared, ports, crossing, pace).await?;
+    // An agent that has left since does not answer either, and is not heard if this one has.
     let silent: VlanSet = found.iter().filter(|(_, leaks)| !**leaks).map(|(pair, _)| pair.other).collect();
     if let Some(next) = crossing.next_node().filter(|_| !silent.is_empty()) {
         let there = shared.exchange.ask(next, &crossing.place, &silent, &VlanSet::EMPTY).await;
-        let stays = |vlan| there.as_ref().is_ok_and(|there| there.vlans.contains(vlan));
-        found.retain(|pair, leaks| *leaks || stays(pair.other));
+        let stays = there.map_or(VlanSet::EMPTY, |there| there.since(&before));
+        let is_here = ports.lock(shared).await.number(&crossing.place) == here;
+        found.retain(|pair, leaks| *leaks || (is_here && stays.contains(pair.other)));
     }
     let mut leaking = crossing.clone();
     leaking.pairs.retain(|pair, _| found.get(pair).is_some_and(|leaks| *leaks));
     if !leaking.pairs.is_empty() {
-        let again = find_leaks(shared, ports, &leaking, pace).await?;
+        let again = find_leaks(shared, ports, &leaking, pace).await?.found;
         // Where both differ, nobody can say which is right.
         found.retain(|pair, leaks| !*leaks || again.get(pair) == Some(leaks));
     }
     Ok(found)
+}
+
+/// What was found across pairs of VLANs.
+#[derive(Default)]
+struct Leaks {
+    /// Whether the next node answered, where its agent was on the other VLAN.
+    found: BTreeMap<CrossedVlans, bool>,
+    /// Where it was.
+    there: There,
+    /// The number of this node's ports.
+    here: Option<u64>,
 }
 
 /// Whether the next node answers across pairs of VLANs, where its agent is on the other one.
@@ -218,23 +232,24 @@ async fn find_leaks(
     ports: &Shelf,
     crossing: &Crossing,
     pace: &mut Interval,
-) -> Result<BTreeMap<CrossedVlans, bool>, ProbeError> {
-    let Some(next) = crossing.next_node() else { return Ok(BTreeMap::new()) };
+) -> Result<Leaks, ProbeError> {
+    let Some(next) = crossing.next_node() else { return Ok(Leaks::default()) };
     let ((vlans, others), place) = (crossing.sides(), &crossing.place);
     let (there, here) = tokio::join!(
         shared.exchange.ask(next, place, &others, &VlanSet::EMPTY),
         go(shared, ports, place, &vlans, Some(next), &others)
     );
     let (there, here) = (there.map_err(ProbeError::Other)?, here?);
-    let Some(namespace) = &here.namespace else { return Ok(BTreeMap::new()) };
+    let Some(namespace) = &here.namespace else { return Ok(Leaks::default()) };
     let asked = crossing.pairs.keys().filter(|pair| there.vlans.contains(pair.other));
     let asks: BTreeMap<CrossedVlans, Ask> =
         asked.filter_map(|pair| Some((*pair, here.ask(pair.vlan, pair.other)?))).collect();
     if asks.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Leaks::default());
     }
     let answered = duplicate::ask(namespace, &asks.values().copied().collect(), pace).await?;
-    Ok(asks.into_iter().map(|(pair, ask)| (pair, answered.contains(&ask))).collect())
+    let found = asks.into_iter().map(|(pair, ask)| (pair, answered.contains(&ask))).collect();
+    Ok(Leaks { found, there, here: here.ports })
 }
 
 /// A MAC address as text.

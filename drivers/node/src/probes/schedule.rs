@@ -75,9 +75,18 @@ impl Outcome {
         Self { next: Some(Verdict::Unasked(reason.into())), gateways: BTreeMap::new() }
     }
 
-    /// True when the next node did not answer although its agent was there.
-    fn is_unanswered(&self) -> bool {
-        matches!(self.next, Some(Verdict::Lost | Verdict::TooBig))
+    /// True when somebody did not answer who was asked, and `before` does not say that too.
+    fn has_new_silence(&self, before: Option<&Self>) -> bool {
+        let is_silent = |one: &Self, gateway| one.gateways.get(gateway).is_some_and(BTreeSet::is_empty);
+        let is_known = |gateway| before.is_some_and(|before| is_silent(before, gateway));
+        let is_next_new = before.is_none_or(|before| before.next != self.next);
+        (is_next_new && matches!(self.next, Some(Verdict::Lost | Verdict::TooBig)))
+            || self.gateways.keys().any(|gateway| is_silent(self, gateway) && !is_known(gateway))
+    }
+
+    /// True when small packets pass to the next node.
+    fn carries(&self) -> bool {
+        matches!(self.next, Some(Verdict::Passed | Verdict::TooBig))
     }
 
     /// True when all that was to be asked has answered.
@@ -126,7 +135,7 @@ struct Entry {
     aim: Arc<Aim>,
     /// What was found.
     outcome: Option<Outcome>,
-    /// The next node did not answer when it was last asked, and is asked once more before that counts.
+    /// Somebody did not answer when last asked, and is asked once more before that counts.
     is_doubted: bool,
     /// How often in a row something did not answer.
     failures: u32,
@@ -181,7 +190,7 @@ impl Schedule {
         self.wanted = wanted;
     }
 
-    /// What is due of one place: VLANs, or pairs of VLANs that both have a result. What has waited longest is first.
+    /// What is due of one place: VLANs, or pairs of VLANs that both carry packets. What has waited longest is first.
     pub fn next(&self, now: Instant) -> Next {
         let first = |entries: &BTreeMap<VlanId, Entry>| entries.values().map(|entry| entry.due).min();
         let places =
@@ -189,10 +198,10 @@ impl Schedule {
         let Some((first, place, entries)) = places.min_by_key(|(due, ..)| *due) else {
             return Next::Wait(None);
         };
-        let is_ready = |place: &Place, pair: &CrossedVlans| self.has_results(place, *pair);
+        let is_ready = |place: &Place, pair: &CrossedVlans| self.carries(place, *pair);
         match self.pairs.first(is_ready) {
             Some((due, place)) if due < first && due <= now => {
-                return Next::Cross(self.pairs.due(place, now, |pair| self.has_results(place, *pair)));
+                return Next::Cross(self.pairs.due(place, now, |pair| self.carries(place, *pair)));
             }
             crossed if first > now => {
                 return Next::Wait(Some(crossed.map_or(first, |(due, _)| due.min(first))));
@@ -206,10 +215,12 @@ impl Schedule {
         Next::Probe(Batch { place: place.clone(), vlans })
     }
 
-    /// True when both VLANs of a pair have a result.
-    fn has_results(&self, place: &Place, pair: CrossedVlans) -> bool {
-        let entry = |vlan| self.entries.get(place).and_then(|entries| entries.get(vlan));
-        [&pair.vlan, &pair.other].into_iter().all(|vlan| entry(vlan).is_some_and(|one| one.outcome.is_some()))
+    /// True when both VLANs of a pair carry packets. On others, silence says nothing of their isolation.
+    fn carries(&self, place: &Place, pair: CrossedVlans) -> bool {
+        let Some(entries) = self.entries.get(place) else { return false };
+        let carries =
+            |entry: &Entry| !entry.is_doubted && entry.outcome.as_ref().is_some_and(Outcome::carries);
+        [pair.vlan, pair.other].iter().all(|vlan| entries.get(vlan).is_some_and(carries))
     }
 
     /// Records what was found, and when it is looked for again. What is not wanted any more is left out. True when a
@@ -227,10 +238,9 @@ impl Schedule {
         for (vlan, aim) in &batch.vlans {
             let Some(entry) = entries.get_mut(vlan).filter(|entry| entry.aim == *aim) else { continue };
             let Some(outcome) = found.remove(vlan) else { continue };
-            let counts = entry.outcome.as_ref().is_some_and(|before| before.next == outcome.next);
-            entry.is_doubted = !entry.is_doubted && outcome.is_unanswered() && !counts;
+            entry.is_doubted = !entry.is_doubted && outcome.has_new_silence(entry.outcome.as_ref());
             if entry.is_doubted {
-                // The agent of the next node may have ended after it said that it is there.
+                // The agent of the next node may have ended after it said that it is there, or a port of this node.
                 entry.due = now;
                 continue;
             }
@@ -240,6 +250,9 @@ impl Schedule {
             } else {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.due = now + wait.min(RETRY.delay(entry.failures, random));
+            }
+            if !outcome.carries() {
+                changed |= self.pairs.forget(&batch.place, *vlan, now);
             }
             changed |= entry.outcome.as_ref() != Some(&outcome);
             entry.outcome = Some(outcome);

@@ -142,6 +142,35 @@ fn next_node_that_did_not_answer_is_asked_once_more_before_that_counts() {
 }
 
 #[test]
+fn silence_of_a_gateway_counts_once_it_comes_again() {
+    let address: IpAddr = "192.0.2.1".parse().unwrap();
+    let (mut schedule, mut now) = (Schedule::default(), Instant::now());
+    schedule.want(vec![probes(&[("r", "1")])], now);
+    let mut ask = |macs: &[&str], next: Verdict| {
+        let batch = batch(&schedule, now);
+        let macs = macs.iter().map(|mac| (*mac).to_owned()).collect();
+        let outcome = Outcome { next: Some(next), gateways: [(address, macs)].into() };
+        let changed = schedule.record(&batch, [(vlan(1), outcome)].into(), now, 0.5);
+        let (results, next) = (schedule.results(), schedule.next(now));
+        if let Next::Wait(Some(due)) = next {
+            now = due;
+        }
+        let found = results[0].gateways.first().map(|gateway| gateway.macs.len());
+        (changed, found, matches!(next, Next::Probe(_)))
+    };
+    let mac = &["02:00:00:00:00:01"];
+    assert_eq!(ask(&[], Verdict::Passed), (false, None, true));
+    assert_eq!(ask(mac, Verdict::Passed), (true, Some(1), false));
+    assert_eq!(ask(&[], Verdict::Passed), (false, Some(1), true), "what was found last stays");
+    assert_eq!(ask(&[], Verdict::Passed), (true, Some(0), false));
+    assert_eq!(ask(&[], Verdict::Passed), (false, Some(0), false), "it counts already");
+    assert_eq!(ask(&[], Verdict::Lost), (false, Some(0), true), "the next node does not");
+    assert_eq!(ask(&[], Verdict::Lost), (true, Some(0), false));
+    assert_eq!(ask(mac, Verdict::Lost), (true, Some(1), false));
+    assert_eq!(ask(&[], Verdict::Lost), (false, Some(1), true));
+}
+
+#[test]
 fn results_end_with_their_aim() {
     let first =
         NetworkProbes { gateways: vec![gateway("192.0.2.1", "2")], ..probes(&[("a", "1-2"), ("b", "3")]) };
@@ -236,6 +265,7 @@ fn visits_are_permitted_to_the_previous_node_on_own_vlans() {
         vlans: vlans("2-8"),
         echo: vlans(echo),
         there: None,
+        ports: None,
     };
     // Echo: only where this node is told to probe by it, and only where it goes.
     for (asked, permitted) in [("", ""), ("1-8", "2-3"), ("1,7,9", "")] {

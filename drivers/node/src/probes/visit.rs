@@ -20,6 +20,15 @@ pub struct There {
     pub vlans: VlanSet,
     /// Of these, those on which it answers echo requests.
     pub echo: VlanSet,
+    /// The number of its ports; absent: its agent does not say it.
+    pub ports: Option<u64>,
+}
+
+impl There {
+    /// Where it has been since `before`: on the same ports.
+    pub fn since(&self, before: &Self) -> VlanSet {
+        if self.ports == before.ports { self.vlans.intersection(&before.vlans) } else { VlanSet::EMPTY }
+    }
 }
 
 /// The visit that is waited for. There is one at a time.
@@ -67,12 +76,14 @@ impl Exchange {
             id
         };
         let Place { point, network } = place.clone();
-        let visit = Visit { point, network, id, vlans: vlans.clone(), echo: echo.clone(), there: None };
+        let (vlans_asked, echo_asked) = (vlans.clone(), echo.clone());
+        let visit =
+            Visit { point, network, id, vlans: vlans_asked, echo: echo_asked, there: None, ports: None };
         peers.send(node, &visit).await;
         match timeout(ANSWER, answered).await {
             Ok(Ok(there)) => {
                 let vlans = there.vlans.intersection(vlans);
-                Ok(There { echo: there.echo.intersection(echo).intersection(&vlans), vlans })
+                Ok(There { echo: there.echo.intersection(echo).intersection(&vlans), vlans, ..there })
             }
             _ => Err(format!("the agent of node {node} does not answer")),
         }
@@ -89,14 +100,35 @@ impl Exchange {
         };
         if let Some(waiting) = state.1.take_if(expected) {
             // The one who asked may have stopped waiting.
-            let _ = waiting.answer.send(There { vlans: there, echo: visit.echo });
+            let _ = waiting.answer.send(There { vlans: there, echo: visit.echo, ports: visit.ports });
         }
     }
 
     /// Answers a visit.
     pub async fn answer(&self, to: &str, visit: Visit, there: There) {
         if let Some(peers) = self.peers.get() {
-            peers.send(to, &Visit { there: Some(there.vlans), echo: there.echo, ..visit }).await;
+            let There { vlans, echo, ports } = there;
+            peers.send(to, &Visit { there: Some(vlans), echo, ports, ..visit }).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_stays_where_it_has_the_same_ports() {
+        let there = |vlans: &str, ports| There { vlans: vlans.parse().unwrap(), ports, ..There::default() };
+        for (before, after, same) in [
+            (there("1-3", Some(7)), there("2-4", Some(7)), "2-3"),
+            (there("1-3", Some(7)), there("1-3", Some(8)), ""),
+            (there("1-3", Some(7)), there("1-3", None), ""),
+            (there("1-3", None), there("1-3", Some(7)), ""),
+            // Agents of an earlier version.
+            (there("1-3", None), there("1-3", None), "1-3"),
+        ] {
+            assert_eq!(after.since(&before).to_string(), same, "{before:?} {after:?}");
         }
     }
 }

@@ -61,6 +61,7 @@ impl Other {
             vlans: vlans(set),
             echo: vlans(echo),
             there: None,
+            ports: None,
         };
         self.client.publish(subject, encode(&visit).unwrap().into()).await.unwrap();
     }
@@ -72,14 +73,25 @@ impl Other {
 
     /// The same, and where it answers echo requests.
     async fn answer_with_echo(&mut self, id: u64) -> (String, String) {
+        let (visit, there) = self.whole_answer(id).await;
+        (there, visit.echo.to_string())
+    }
+
+    /// The number of the first node's ports.
+    async fn answer_with_number(&mut self, id: u64) -> u64 {
+        self.whole_answer(id).await.0.ports.expect("a number")
+    }
+
+    async fn whole_answer(&mut self, id: u64) -> (Visit, String) {
         let answered = async {
             loop {
                 let message = self.answers.next().await.unwrap();
                 let visit: Visit = decode(&message.payload).unwrap();
                 // Others are requests of its own.
-                if let Some(there) = visit.there {
+                if let Some(there) = &visit.there {
                     assert_eq!(visit.id, id);
-                    return (there.to_string(), visit.echo.to_string());
+                    let there = there.to_string();
+                    return (visit, there);
                 }
             }
         };
@@ -211,6 +223,28 @@ async fn visited_port_answers_echo_only_while_it_is_asked_to() {
     let found = async { while !is_there(&scanner, target) {} };
     soon("it answers for its address", found).await;
     assert!(!answers_echo(&scanner, target), "the visit ended with its port");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn answer_tells_whether_ports_are_the_same() {
+    let mut world = World::new(1).await;
+    world.start_agent(0).await;
+    let mut other = Other::new(&world, "node2").await;
+    world.command(0, vec![ring(0, "10-11")]).await;
+    world.reported(0).await;
+    other.send(1, "10").await;
+    let first = other.answer_with_number(1).await;
+    other.send(2, "10-11").await;
+    assert_eq!(other.answer_with_number(2).await, first);
+    // The command that removes them and the one that has them made anew.
+    world.command(0, Vec::new()).await;
+    let gone = async { while !world.nodes[0].ends().await.is_empty() {} };
+    soon("its ports are gone", gone).await;
+    world.command(0, vec![ring(0, "10-11")]).await;
+    world.reported(0).await;
+    other.send(3, "10").await;
+    assert_ne!(other.answer_with_number(3).await, first);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,14 @@ use crate::{ConditionReason, Key, Kind, Name};
 
 /// Maximum of entries of a list in a message.
 const MAX_LISTED: usize = 3;
+/// The MTU of a network for which none is wanted.
+const DEFAULT_MTU: u32 = 1500;
+/// The least MTU of a link with IPv6 (RFC 8200, 5).
+const MIN_MTU: u32 = 1280;
+/// Why nothing is asked: the agents are older.
+pub(super) const TOO_OLD: &str = "the agents of its nodes are of a version that does not probe";
+/// Why nothing is asked: there is nobody.
+pub(super) const NOBODY: &str = "there is no other node and no gateway to ask";
 /// The beginnings of MAC addresses that several routers share (VRRP, HSRP): one of them answers.
 const SHARED_MACS: [&str; 4] = ["00:00:5e:00:01:", "00:00:5e:00:02:", "00:00:0c:07:ac:", "00:00:0c:9f:f"];
 
@@ -32,6 +40,8 @@ struct Probed<'a> {
     vlan: &'a ProbedVlan,
     verify: Verify,
     tally: Option<&'a Tally>,
+    /// Bytes of the packets that are to pass too.
+    size: Option<u16>,
 }
 
 impl Probed<'_> {
@@ -56,7 +66,7 @@ impl Probed<'_> {
 
     /// Packets of the MTU are lost, and small ones are not.
     fn is_too_big(&self) -> bool {
-        self.asks_nodes() && self.tally.is_some_and(|tally| tally.too_big > 0)
+        self.size.is_some() && self.asks_nodes() && self.tally.is_some_and(|tally| tally.too_big > 0)
     }
 
     fn is_lost(&self) -> bool {
@@ -65,15 +75,15 @@ impl Probed<'_> {
             || self.gateways().any(|(_, answers)| silent(answers))
     }
 
-    /// The next node answered one.
+    /// The next node answered one, if only to small packets.
     fn reaches_nodes(&self) -> bool {
-        self.asks_nodes() && self.tally.is_some_and(|tally| tally.passed > 0)
+        self.asks_nodes() && self.tally.is_some_and(|tally| tally.passed > 0 || tally.too_big > 0)
     }
 }
 
 impl Evaluator<'_> {
     /// How a connection point is probed. `None`: it is not.
-    fn verify(&self, point: &Name) -> Option<Verify> {
+    pub(super) fn verify(&self, point: &Name) -> Option<Verify> {
         let verify = self.store.connection_point(point)?.verify;
         (self.config.nodes && self.config.verify && verify.mode != VerifyMode::None).then_some(verify)
     }
@@ -115,7 +125,9 @@ impl Evaluator<'_> {
         let verified = evaluation.verified.as_ref()?;
         let nodes = self.hosts.nodes;
         let mut vlans = nodes.probe_request(key).into_iter().flat_map(of_request);
-        let why = if verified.awaits.is_some() || verified.fails() {
+        // Small packets are enough.
+        let fails = verified.fails() && verified.state.reason != ConditionReason::TooBig;
+        let why = if verified.awaits.is_some() || fails {
             &*verified.state.message
         } else if !vlans.all(|(of, vid, _)| nodes.is_probed_by_all(&of.point, &of.network, vid)) {
             "some nodes have not probed yet"
@@ -146,14 +158,14 @@ impl Evaluator<'_> {
         };
         let (point, services) = (spec.connection_point.clone(), services_of(spec));
         let demand = self.hosts.demand(key).filter(|demand| demand.network == network);
-        let carried = |path: &&NetworkPath| {
-            demand.is_some_and(|demand| {
+        let vlans = demand.into_iter().flat_map(|demand| {
+            let carried = move |path: &&NetworkPath| {
                 let is_carried = demand.vids.contains(&path.vid);
                 is_carried && (is_confirmed || self.is_path_confirmed(key, demand, path))
-            })
-        };
-        let vlans = networks.iter().filter(carried);
-        let vlans = vlans.map(|path| (path.vid, self.probed_vlan(key, &point, path))).collect();
+            };
+            networks.iter().filter(carried).map(move |path| (path.vid, self.probed_vlan(key, demand, path)))
+        });
+        let vlans = vlans.collect();
         ProbeRequest { point, network, services, vlans, hindrance: None }
     }
 
@@ -204,7 +216,9 @@ impl Evaluator<'_> {
     }
 
     /// A VLAN of a path that is confirmed.
-    fn probed_vlan(&self, key: &Key, point: &Name, path: &NetworkPath) -> ProbedVlan {
+    fn probed_vlan(&self, key: &Key, demand: &Demand, path: &NetworkPath) -> ProbedVlan {
+        let point = &demand.point;
+        let mtu = demand.mtu.unwrap_or(DEFAULT_MTU).max(MIN_MTU);
         let mut revision = Inputs::default();
         revision.add(&self.fabric.hash_of(&path.ports));
         let (mut gateways, mut withheld) = (BTreeSet::new(), BTreeSet::new());
@@ -224,6 +238,7 @@ impl Evaluator<'_> {
             service: path.network.clone(),
             revision: u32::try_from(revision.finish() >> 32).unwrap_or_default(),
             gateways: gateways.into_iter().take(MAX_GATEWAYS).collect(),
+            mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
             asked: self.asked([key, &path.network, &Key::cluster(Kind::ConnectionPoint, point)]),
         }
     }
@@ -284,17 +299,19 @@ impl Evaluator<'_> {
         for (ProbeRequest { point, network, .. }, vid, vlan) in vlans {
             let Some(verify) = self.verify(point) else { continue };
             let tally = self.hosts.nodes.tally(point, network, vid);
-            all.entry((point, network, vid)).or_insert(Probed { point, network, vid, vlan, verify, tally });
+            let size = self.hosts.nodes.probed_size(point, network, vid);
+            let probed = Probed { point, network, vid, vlan, verify, tally, size };
+            all.entry((point, network, vid)).or_insert(probed);
         }
         let all: Vec<Probed<'_>> = all.into_values().collect();
         if let Some(message) = self.describe_lost(&all) {
             return Verified::new(false, ConditionReason::Lost, message);
         }
-        if let Some(message) = self.describe_too_big(&all) {
-            return Verified::new(false, ConditionReason::TooBig, message);
-        }
         if let Some(message) = self.describe_duplicates(&all) {
             return Verified::new(false, ConditionReason::DuplicateAddress, message);
+        }
+        if let Some(message) = self.describe_too_big(&all) {
+            return Verified::new(false, ConditionReason::TooBig, message);
         }
         let answers = describe_answers(&all);
         if !answers.is_empty() || all.iter().any(Probed::reaches_nodes) {
@@ -314,10 +331,10 @@ impl Evaluator<'_> {
         if !all.iter().any(|one| nodes.has_agent(one.point))
             && all.iter().any(|one| nodes.has_agent_without_visits(one.point))
         {
-            return Verified::unknown("the agents of its nodes are of a version that does not probe");
+            return Verified::unknown(TOO_OLD);
         }
         if !all.iter().any(asks) {
-            return Verified::impossible("there is no other node and no gateway to ask");
+            return Verified::impossible(NOBODY);
         }
         if !all.iter().any(|one| nodes.has_agent(one.point)) {
             return Verified::unknown("no agent of its nodes is alive");
@@ -411,7 +428,7 @@ impl Evaluator<'_> {
         let names_vlan = all.iter().any(|probed| probed.vid != all[0].vid);
         let mut vlans: BTreeMap<(&Key, VlanId, u16), Vec<Probe>> = BTreeMap::new();
         for probed in all.iter().filter(|probed| probed.is_too_big()) {
-            let mtu = self.hosts.nodes.probed_mtu(probed.point, probed.network);
+            let Some(mtu) = probed.size else { continue };
             let probes = vlans.entry((&probed.vlan.service, probed.vid, mtu)).or_default();
             probes.extend(self.probes_of_size(probed));
         }

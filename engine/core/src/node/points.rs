@@ -64,6 +64,10 @@ impl Nodes {
         }
         self.version += 1;
         let version = self.version;
+        if old_nodes != nodes {
+            self.renew_asked(point, version);
+        }
+        let before = self.points.get(point);
         let since = shapes
             .iter()
             .map(|(name, shape)| {

@@ -1,8 +1,9 @@
 //! New probes on request: whether all nodes have a result that is newer than the request.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use eno_schemas::{CrossedVlans, ProbeResults, VerifyBetween, VlanSet};
+use eno_schemas::{CrossedVlans, ProbeOutcome, ProbeResults, VerifyBetween, VlanId, VlanSet};
 
 use crate::node::Nodes;
 use crate::{Key, Name};
@@ -41,8 +42,25 @@ impl Nodes {
         placed.is_some_and(|placed| placed.verify.between != VerifyBetween::Gateway) && self.has_ring(point)
     }
 
+    /// By gateway that nodes of a connection point ask in a network: the VLANs.
+    pub(crate) fn gateways(&self, point: &Name, network: &str) -> BTreeMap<IpAddr, VlanSet> {
+        let placed = self.points.get(point);
+        let asks = placed.is_some_and(|placed| placed.verify.between != VerifyBetween::Nodes);
+        let probed = self.probes.networks.get(point).and_then(|networks| networks.get(network));
+        probed.filter(|_| asks).map(|probed| probed.gateways.clone()).unwrap_or_default()
+    }
+
+    /// Those of these VLANs on which nodes ask each other, or a gateway.
+    pub(crate) fn asked_vlans(&self, point: &Name, network: &str, vlans: &VlanSet) -> VlanSet {
+        if self.asks_next(point) {
+            return vlans.clone();
+        }
+        let gateways = self.gateways(point, network);
+        gateways.values().fold(VlanSet::EMPTY, |all, own| all.union(own)).intersection(vlans)
+    }
+
     /// What the nodes of a connection point found on VLANs, and between those of pairs, since new probes were asked for there.
-    /// `None`: a node that probes has no such result on one of them. VLANs on which nobody is asked have none.
+    /// `None`: a node that probes has no such result on one of them. Somebody is asked on each of these.
     pub(crate) fn new_results(
         &self,
         point: &Name,
@@ -53,9 +71,6 @@ impl Nodes {
         let placed = self.points.get(point)?;
         let probed = self.probes.networks.get(point)?.get(network)?;
         let asks_next = self.asks_next(point);
-        let gateways = probed.gateways.values().filter(|_| placed.verify.between != VerifyBetween::Nodes);
-        let with_gateways = gateways.fold(VlanSet::EMPTY, |all, own| all.union(own));
-        let vlans = if asks_next { vlans.clone() } else { vlans.intersection(&with_gateways) };
         let others = crossed.iter().map(|pair| pair.other);
         let since = vlans.iter().chain(others).map(|vid| probed.since.get(&vid).copied());
         let since = since.collect::<Option<Vec<u64>>>()?.into_iter().max().unwrap_or_default();
@@ -64,8 +79,7 @@ impl Nodes {
         let results = nodes.filter(|_| !vlans.is_empty()).map(|(name, node)| {
             let results = &**node.counted.get(&key).filter(|_| node.caught_up(since))?;
             let next = self.neighbours(point, name).filter(|_| asks_next).map(|(next, _)| next);
-            let has_result =
-                |pair: &CrossedVlans| results.isolated.contains(pair) || results.leaking.contains(pair);
+            let has_result = |pair: &CrossedVlans| outcome_of_pair(results, pair).is_some();
             let is_complete = vlans.is_subset(&covered(results)) && crossed.iter().all(has_result);
             is_complete.then_some(NewResults { node: name, next, results })
         });
@@ -79,4 +93,57 @@ fn covered(results: &ProbeResults) -> VlanSet {
     let sets = results.gateways.iter().map(|answer| &answer.vlans).chain(unasked);
     let of_next = results.passed.union(&results.lost).union(&results.too_big);
     sets.fold(of_next, |all, own| all.union(own))
+}
+
+/// What a node found between two VLANs. `None`: that is to come. Silence tells of isolation only where each of them passes.
+pub(crate) fn outcome_of_pair(results: &ProbeResults, pair: &CrossedVlans) -> Option<ProbeOutcome> {
+    let passes = |vid| results.passed.contains(vid) || results.too_big.contains(vid);
+    if results.leaking.contains(pair) {
+        Some(ProbeOutcome::Leaking)
+    } else if failed_vlan(results, pair).is_some() {
+        Some(ProbeOutcome::Unasked)
+    } else {
+        let is_isolated = results.isolated.contains(pair) && passes(pair.vlan) && passes(pair.other);
+        is_isolated.then_some(ProbeOutcome::Isolated)
+    }
+}
+
+/// The first VLAN of a pair on which a node does not reach the next one.
+pub(crate) fn failed_vlan(results: &ProbeResults, pair: &CrossedVlans) -> Option<VlanId> {
+    let is_unasked = |vid: VlanId| results.unasked.iter().any(|unasked| unasked.vlans.contains(vid));
+    [pair.vlan, pair.other].into_iter().find(|vid| results.lost.contains(*vid) || is_unasked(*vid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_tells_of_isolation_only_where_both_vlans_pass() {
+        let set = |ids: &[u16]| ids.iter().filter_map(|id| VlanId::new(*id).ok()).collect::<VlanSet>();
+        let [vlan, other] = [10, 20].map(|id| VlanId::new(id).unwrap());
+        let pair = CrossedVlans { vlan, other };
+        let unasked = |ids| vec![eno_schemas::Unasked { reason: "busy".to_owned().into(), vlans: set(ids) }];
+        let found = ProbeResults { isolated: vec![pair], ..ProbeResults::default() };
+        for (results, outcome) in [
+            (ProbeResults { passed: set(&[10, 20]), ..found.clone() }, Some(ProbeOutcome::Isolated)),
+            (
+                ProbeResults { passed: set(&[10]), too_big: set(&[20]), ..found.clone() },
+                Some(ProbeOutcome::Isolated),
+            ),
+            (ProbeResults { passed: set(&[10, 20]), ..ProbeResults::default() }, None),
+            (ProbeResults { passed: set(&[10]), ..found.clone() }, None),
+            (
+                ProbeResults { passed: set(&[10]), lost: set(&[20]), ..found.clone() },
+                Some(ProbeOutcome::Unasked),
+            ),
+            (
+                ProbeResults { passed: set(&[20]), unasked: unasked(&[10]), ..ProbeResults::default() },
+                Some(ProbeOutcome::Unasked),
+            ),
+            (ProbeResults { lost: set(&[20]), leaking: vec![pair], ..found }, Some(ProbeOutcome::Leaking)),
+        ] {
+            assert_eq!(outcome_of_pair(&results, &pair), outcome, "{results:?}");
+        }
+    }
 }

@@ -48,12 +48,15 @@ impl Lookup {
         let former = self.probers.as_ref();
         for ProberState { prober, is_here, lost, renewed } in states {
             is_missing |= lost.is_none();
-            let lost = lost.or_else(|| former?.get(prober).map(|(lost, _)| *lost));
+            let known = former.and_then(|former| former.get(prober));
+            let lost = lost.or_else(|| known.map(|(lost, _)| *lost));
+            // A request that is taken back asks nothing.
+            let renewed = known.filter(|_| *renewed == 0).map_or(*renewed, |(_, renewed)| *renewed);
             if let Some(lost) = lost.filter(|lost| *is_here || *lost) {
-                probers.insert(prober.clone(), (lost, *renewed));
+                probers.insert(prober.clone(), (lost, renewed));
             }
         }
-        let revision = revision_of(&probers);
+        let revision = revision_of(&probers, self.revision.as_deref());
         let former = self.probers.replace(probers);
         // What is missing now may be part of what another process asked for, until nothing is missing.
         let is_kept = match former {
@@ -70,13 +73,23 @@ impl Lookup {
     }
 }
 
-/// Identifies the states of probers. `None`: there are none.
-fn revision_of(probers: &Probers) -> Option<String> {
-    let mut hash = Inputs::default();
-    for ((node, point), found) in probers {
-        hash.add(&(&**node, &**point, found));
+/// Identifies the states of probers, and behind a hyphen the answered requests. `None`: there are none. Without a request, those
+/// of the revision before stay, which may be of another process.
+fn revision_of(probers: &Probers, before: Option<&str>) -> Option<String> {
+    let [mut hash, mut requests] = [(); 2].map(|()| Inputs::default());
+    for ((node, point), (lost, _)) in probers {
+        hash.add(&(&**node, &**point, (lost, 0_u64)));
     }
-    (!probers.is_empty()).then(|| format!("{:016x}", hash.finish()))
+    let mut renewed = probers.iter().filter(|(_, (_, renewed))| *renewed != 0).peekable();
+    let answered = if renewed.peek().is_some() {
+        for ((node, point), (_, renewed)) in renewed {
+            requests.add(&(&**node, &**point, renewed));
+        }
+        format!("-{:016x}", requests.finish())
+    } else {
+        before.and_then(|before| before.find('-').map(|at| before[at..].to_owned())).unwrap_or_default()
+    };
+    (!probers.is_empty()).then(|| format!("{:016x}{answered}", hash.finish()))
 }
 
 impl DeviceTarget {
@@ -163,9 +176,15 @@ mod tests {
     #[test]
     fn answered_request_asks_again() {
         let mut lookup = Lookup::default();
-        for (renewed, changes) in [(0, true), (1, true), (1, false), (2, true), (0, true)] {
-            let state = ProberState { renewed, ..states(&[("n1", true, Some(false))]).remove(0) };
-            assert_eq!(lookup.update(&[state]), changes, "{renewed}");
+        let state = |renewed| ProberState { renewed, ..states(&[("n1", true, Some(false))]).remove(0) };
+        for (renewed, changes) in [(0, true), (1, true), (1, false), (2, true), (0, false), (3, true)] {
+            assert_eq!(lookup.update(&[state(renewed)]), changes, "{renewed}");
+        }
+        // Nor does another process ask for what is answered or taken back.
+        for (renewed, changes) in [(3, false), (0, false), (4, true)] {
+            let mut restored = Lookup { revision: lookup.revision.clone(), ..Lookup::default() };
+            assert_eq!(restored.update(&[state(renewed)]), changes, "{renewed}");
+            assert!(!restored.update(&[state(0)]), "{renewed}");
         }
     }
 

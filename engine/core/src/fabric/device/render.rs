@@ -132,7 +132,9 @@ impl DeviceTarget {
             } else {
                 Cow::Borrowed(self.wanted.get(&vid)?)
             };
-            Some(owners).filter(|owners| !owners.is_empty())
+            // A router has nothing of a VLAN but its interface in a VRF. That of a former leader may be unknown.
+            let is_led = self.access.role.is_switch() || owners.routed().is_some();
+            Some(owners).filter(|owners| !owners.is_empty() && is_led)
         };
         let mut vlans = before.map(|before| before.vlans.clone()).unwrap_or_default();
         for block in changed.iter().map(VlanId::block).collect::<BTreeSet<u8>>() {
@@ -208,7 +210,7 @@ impl DeviceTarget {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::Device;
+    use eno_schemas::{Device, DeviceRole};
     use proptest::prelude::*;
 
     use super::*;
@@ -264,6 +266,20 @@ mod tests {
             let partial = target.render(&config(), &blocks, &without);
             assert!(own_blocks(&partial, &target.render(&config(), &blocks, &VlanSet::EMPTY)) <= 1);
             assert_eq!(partial.tree(), before.tree(), "nothing of the VLAN was confirmed");
+        }
+    }
+
+    /// The interface that a former leader made may be unknown, so what is confirmed may have ports only.
+    #[test]
+    fn router_has_no_vlan_without_its_interface() {
+        for (role, vlans) in [(DeviceRole::Router, 0), (DeviceRole::Switch, 1)] {
+            let mut target = target();
+            target.access.role = role;
+            want(&mut target, (110, 0), &[0], 1);
+            let state = target.render(&config(), &SharedBlocks::default(), &VlanSet::EMPTY);
+            let fabric = state.fabric().unwrap();
+            let carried = fabric.ports.iter().map(|port| port.vlans.len()).sum::<usize>();
+            assert_eq!((fabric.vlans.iter().count(), carried), (vlans, vlans), "{role:?}");
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct ProbedVlan {
     pub revision: u32,
     /// The gateways that are asked.
     pub gateways: BTreeSet<IpAddr>,
+    /// Bytes of the packets that the attachment wants to pass.
+    pub mtu: u16,
     /// The objects that ask for new probes, each with its request.
     pub asked: BTreeMap<Key, VerifyRequest>,
 }

@@ -16,8 +16,8 @@ pub(in crate::node) struct Probed {
     pub(super) users: BTreeMap<VlanId, BTreeMap<Key, ProbedVlan>>,
     /// By VLAN of which objects ask for new probes: the version since which they do.
     pub(in crate::node) since: BTreeMap<VlanId, u64>,
-    /// By revision, and whether packets of the MTU are sent too: the VLANs of that path.
-    pub(super) paths: BTreeMap<(u32, bool), VlanSet>,
+    /// By revision, and the size of the packets that are sent too: the VLANs of that path.
+    pub(super) paths: BTreeMap<(u32, Option<u16>), VlanSet>,
     /// By gateway: the VLANs on which it is asked.
     pub(in crate::node) gateways: BTreeMap<IpAddr, VlanSet>,
     /// By what objects ask: their VLANs.
@@ -32,15 +32,23 @@ pub(in crate::node) struct Probed {
 type Apart = (Key, Key, Name);
 
 impl Probed {
-    /// What counts of the requests for a VLAN: the path with all that asks for new probes and whether one asks for packets
-    /// of the MTU, and the gateways.
-    fn wanted(&self, vid: VlanId) -> Option<((u32, bool), BTreeSet<IpAddr>)> {
+    /// What counts of the requests for a VLAN: the path with all that asks for new probes and the size of packets, and the
+    /// gateways.
+    fn wanted(&self, vid: VlanId) -> Option<((u32, Option<u16>), BTreeSet<IpAddr>)> {
         let users = self.users.get(&vid)?;
         let first = users.values().next()?;
         let asked = || users.values().flat_map(|user| &user.asked);
         let nonces: BTreeMap<&Key, &Name> = asked().map(|(key, request)| (key, &request.nonce)).collect();
         let revision = if nonces.is_empty() { first.revision } else { renewed(first.revision, &nonces) };
-        Some(((revision, asked().any(|(_, request)| request.mtu)), first.gateways.clone()))
+        Some(((revision, self.size(vid)), first.gateways.clone()))
+    }
+
+    /// Bytes of the packets that are to pass on a VLAN: the most that an attachment wants of which somebody asks for this.
+    /// `None`: nobody does.
+    pub(super) fn size(&self, vid: VlanId) -> Option<u16> {
+        let users = self.users.get(&vid).into_iter().flat_map(BTreeMap::values);
+        let asking = users.filter(|user| user.asked.values().any(|request| request.mtu));
+        asking.map(|user| user.mtu).max()
     }
 
     /// The requests for isolation of a VLAN.
@@ -160,6 +168,7 @@ mod tests {
             service: Key::cluster(crate::Kind::L2Service, &"s".into()),
             revision,
             gateways: gateways.iter().map(|one| IpAddr::from(*one)).collect(),
+            mtu: 1500,
             asked: BTreeMap::new(),
         };
         let keys = ["a", "b"].map(|name| Key::cluster(crate::Kind::L2ServiceAttachment, &name.into()));
@@ -181,6 +190,34 @@ mod tests {
     }
 
     #[test]
+    fn another_size_asks_again() {
+        let vid = VlanId::new(10).unwrap();
+        let keys = ["a", "b"].map(|name| Key::cluster(crate::Kind::L2ServiceAttachment, &name.into()));
+        let vlan = |mtu, asked: &[&Key]| {
+            let request = VerifyRequest { mtu: true, ..VerifyRequest::new("n".into()) };
+            ProbedVlan {
+                service: Key::cluster(crate::Kind::L2Service, &"s".into()),
+                revision: 1,
+                gateways: BTreeSet::new(),
+                mtu,
+                asked: asked.iter().map(|key| ((*key).clone(), request.clone())).collect(),
+            }
+        };
+        let mut probed = Probed::default();
+        for (user, mtu, asked, version, size, since) in [
+            (&keys[0], 1500, &[&keys[0]][..], 1, Some(1500), Some(1)),
+            (&keys[1], 9000, &[], 2, Some(1500), Some(1)),
+            (&keys[0], 4000, &[&keys[0]], 3, Some(4000), Some(3)),
+            (&keys[1], 9000, &[&keys[1]], 4, Some(9000), Some(4)),
+            (&keys[1], 9000, &[], 5, Some(4000), Some(5)),
+            (&keys[0], 4000, &[], 6, None, None),
+        ] {
+            probed.set(vid, user, Some(&vlan(mtu, asked)), version);
+            assert_eq!((probed.size(vid), probed.since.get(&vid).copied()), (size, since), "{version}");
+        }
+    }
+
+    #[test]
     fn vlans_of_objects_that_name_each_other_are_crossed() {
         let vid = |id| VlanId::new(id).unwrap();
         let [a, b] = ["a", "b"].map(|name| Key::cluster(crate::Kind::L2ServiceAttachment, &name.into()));
@@ -192,6 +229,7 @@ mod tests {
                 service: Key::cluster(crate::Kind::L2Service, &"s".into()),
                 revision: 1,
                 gateways: BTreeSet::new(),
+                mtu: 1500,
                 asked: [(own.clone(), request)].into(),
             };
             for id in ids {

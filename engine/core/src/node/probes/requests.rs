@@ -69,6 +69,7 @@ impl Nodes {
         }
         let both = before.iter().chain(request);
         work.evaluate.extend(both.flat_map(|request| &request.services).cloned());
+        work.evaluate.extend(self.probes.verifying.iter().cloned());
         self.update_waiting(key, before.as_ref(), request);
         for (point, was) in probed {
             if self.is_probed(&point) != was {

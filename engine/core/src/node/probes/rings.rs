@@ -1,23 +1,17 @@
 //! Who asks whom, and the probes of a node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use eno_schemas::{CrossedVlans, NetworkProbes, ProbedGateway, ProbedPath, VerifyBetween};
+use eno_schemas::{CrossedVlans, NetworkProbes, ProbedGateway, ProbedPath, VerifyBetween, VlanId};
 
 use crate::Name;
 use crate::kinds::Verify;
 use crate::node::Nodes;
-use crate::node::demands::Usage;
 use crate::node::points::PlacedPoint;
 use crate::node::probes::network::Probed;
 use crate::node::target::NodeTarget;
 use crate::work::Work;
-
-/// The MTU of a network for which none is wanted.
-const DEFAULT_MTU: u32 = 1500;
-/// The least MTU of a link with IPv6 (RFC 8200, 5).
-const MIN_MTU: u32 = 1280;
 
 impl Nodes {
     /// A node that probes at a connection point: others ask it, and wait for its results. One that joins does not, until it
@@ -78,11 +72,9 @@ impl Nodes {
         alive.any(|name| self.probes_at(point, name).is_some())
     }
 
-    /// Bytes of the packets that are to pass on a network of a connection point: what its attachments want.
-    pub(crate) fn probed_mtu(&self, point: &Name, network: &str) -> u16 {
-        let usage = self.usage.get(point).and_then(|networks| networks.get(network));
-        let wanted = usage.and_then(Usage::mtu).unwrap_or(DEFAULT_MTU).max(MIN_MTU);
-        u16::try_from(wanted).unwrap_or(u16::MAX)
+    /// Bytes of the packets that are to pass on a VLAN. `None`: nobody asks for this.
+    pub(crate) fn probed_size(&self, point: &Name, network: &str, vid: VlanId) -> Option<u16> {
+        self.probes.networks.get(point)?.get(network)?.size(vid)
     }
 
     /// The probes of a node.
@@ -113,8 +105,8 @@ impl Nodes {
     ) -> NetworkProbes {
         let Verify { between, interval, .. } = placed.verify;
         let neighbours = if between == VerifyBetween::Gateway { None } else { self.neighbours(point, name) };
-        let paths = probed.paths.iter().map(|((revision, is_sized), vlans)| {
-            let mtu = (*is_sized && neighbours.is_some()).then(|| self.probed_mtu(point, network));
+        let paths = probed.paths.iter().map(|((revision, size), vlans)| {
+            let mtu = size.filter(|_| neighbours.is_some());
             let size = mtu.map(|mtu| format!("-{mtu}")).unwrap_or_default();
             ProbedPath { revision: format!("{revision:08x}{size}"), vlans: vlans.clone(), mtu }
         });
@@ -147,6 +139,17 @@ impl Nodes {
         self.publish_point(point);
     }
 
+    /// The nodes of a connection point ask other ones: what they report on a command before `version` is no answer to a request for
+    /// new probes. Returns true when there is one.
+    pub(in crate::node) fn renew_asked(&mut self, point: &Name, version: u64) -> bool {
+        let networks = self.probes.networks.get_mut(point).into_iter().flat_map(BTreeMap::values_mut);
+        let mut is_asked = false;
+        for since in networks.flat_map(|probed| probed.since.values_mut()) {
+            (*since, is_asked) = (version, true);
+        }
+        is_asked
+    }
+
     /// A node joins or leaves the rings of its connection points.
     pub(in crate::node) fn update_rings(&mut self, name: &Name, work: &mut Work) {
         let Some(node) = self.targets.get(name) else { return };
@@ -158,6 +161,14 @@ impl Nodes {
                 self.neighbours(&point, name).map(|(next, before)| [next, before].map(Name::clone));
             let neighbours: Vec<Name> = neighbours.into_iter().flatten().collect();
             work.lookup.extend(neighbours.iter().cloned());
+            if self.renew_asked(&point, self.version + 1) {
+                self.version += 1;
+                for one in neighbours.iter().chain([name]) {
+                    if let Some(node) = self.targets.get_mut(one) {
+                        node.touch(self.version);
+                    }
+                }
+            }
             self.changed.extend(neighbours);
             self.changed.insert(name.clone());
         }

@@ -78,7 +78,10 @@ fn verify(key: &Key, meta: &ObjectMeta) -> Option<VerifyRequest> {
     }
     let text = meta.annotations.as_ref()?.get(crds::VERIFY_ANNOTATION)?;
     let crds::VerifyRequest { nonce, mtu, isolation_from } = crds::VerifyRequest::parse(text)?;
-    let isolation_from = isolation_from.and_then(|text| other_object(key, &text));
+    let isolation_from = match isolation_from {
+        Some(text) => Some(other_object(key, &text)?),
+        None => None,
+    };
     Some(VerifyRequest { nonce: nonce.into(), mtu, isolation_from })
 }
 

@@ -394,7 +394,9 @@ fn object_metadata_is_converted() {
         assert_eq!(known(kind, of(r#"{"nonce": "n-1"}"#)).verify, Some(VerifyRequest::new("n-1".into())));
         let sized = known(kind, of(r#"{"nonce": "n-1", "mtu": true}"#)).verify.unwrap();
         assert!(sized.mtu && sized.isolation_from.is_none());
-        assert_eq!(known(kind, of("n-1")).verify, None);
+        for bad in ["n-1", r#"{"nonce": "n-1", "isolation": "b"}"#] {
+            assert_eq!(known(kind, of(bad)).verify, None);
+        }
     }
     assert_eq!(known(Kind::FabricDevice, of(r#"{"nonce": "n-1"}"#)).verify, None);
     let long = "b".repeat(254);
@@ -416,8 +418,7 @@ fn object_metadata_is_converted() {
         if kind == Kind::L2ServiceAttachment {
             object["metadata"]["namespace"] = "ns".into();
         }
-        let request = known(kind, object).verify.expect("the nonce has its effect");
-        let named = request.isolation_from.map(|key| key.to_string());
+        let named = known(kind, object).verify.map(|request| request.isolation_from.unwrap().to_string());
         assert_eq!(named, other.map(|other| format!("{kind}/{other}")), "{kind} {from}");
     }
     let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
