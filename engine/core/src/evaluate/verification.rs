@@ -181,7 +181,7 @@ fn add(answer: &mut Verification, outcome: ProbeOutcome, asked: &Asked, found: &
 
 /// Adds the results of a node between VLANs that have this outcome.
 fn add_crossed(answer: &mut Verification, outcome: ProbeOutcome, asked: &Asked, found: &NewResults<'_>) {
-    let has_outcome = |pair: &&CrossedVlans| outcome_of_pair(found.results, pair) == Some(outcome);
+    let has_outcome = |pair: &&CrossedVlans| outcome_of_pair(found.results, **pair) == Some(outcome);
     for pair in asked.crossed.iter().filter(has_outcome) {
         push(answer, || VerificationResult {
             from: found.node.clone(),
@@ -190,13 +190,13 @@ fn add_crossed(answer: &mut Verification, outcome: ProbeOutcome, asked: &Asked, 
             other: Some(pair.other),
             outcome,
             macs: BTreeSet::new(),
-            reason: reason_of_pair(found.results, pair).filter(|_| outcome == ProbeOutcome::Unasked),
+            reason: reason_of_pair(found.results, *pair).filter(|_| outcome == ProbeOutcome::Unasked),
         });
     }
 }
 
 /// Why a node does not ask between VLANs.
-fn reason_of_pair(results: &ProbeResults, pair: &CrossedVlans) -> Option<Text> {
+fn reason_of_pair(results: &ProbeResults, pair: CrossedVlans) -> Option<Text> {
     failed_vlan(results, pair).map(|vid| format!("VLAN {vid} itself does not pass").into())
 }
 

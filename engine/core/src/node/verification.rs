@@ -79,7 +79,7 @@ impl Nodes {
         let results = nodes.filter(|_| !vlans.is_empty()).map(|(name, node)| {
             let results = &**node.counted.get(&key).filter(|_| node.caught_up(since))?;
             let next = self.neighbours(point, name).filter(|_| asks_next).map(|(next, _)| next);
-            let has_result = |pair: &CrossedVlans| outcome_of_pair(results, pair).is_some();
+            let has_result = |pair: &CrossedVlans| outcome_of_pair(results, *pair).is_some();
             let is_complete = vlans.is_subset(&covered(results)) && crossed.iter().all(has_result);
             is_complete.then_some(NewResults { node: name, next, results })
         });
@@ -96,20 +96,20 @@ fn covered(results: &ProbeResults) -> VlanSet {
 }
 
 /// What a node found between two VLANs. `None`: that is to come. Silence tells of isolation only where each of them passes.
-pub(crate) fn outcome_of_pair(results: &ProbeResults, pair: &CrossedVlans) -> Option<ProbeOutcome> {
+pub(crate) fn outcome_of_pair(results: &ProbeResults, pair: CrossedVlans) -> Option<ProbeOutcome> {
     let passes = |vid| results.passed.contains(vid) || results.too_big.contains(vid);
-    if results.leaking.contains(pair) {
+    if results.leaking.contains(&pair) {
         Some(ProbeOutcome::Leaking)
     } else if failed_vlan(results, pair).is_some() {
         Some(ProbeOutcome::Unasked)
     } else {
-        let is_isolated = results.isolated.contains(pair) && passes(pair.vlan) && passes(pair.other);
+        let is_isolated = results.isolated.contains(&pair) && passes(pair.vlan) && passes(pair.other);
         is_isolated.then_some(ProbeOutcome::Isolated)
     }
 }
 
 /// The first VLAN of a pair on which a node does not reach the next one.
-pub(crate) fn failed_vlan(results: &ProbeResults, pair: &CrossedVlans) -> Option<VlanId> {
+pub(crate) fn failed_vlan(results: &ProbeResults, pair: CrossedVlans) -> Option<VlanId> {
     let is_unasked = |vid: VlanId| results.unasked.iter().any(|unasked| unasked.vlans.contains(vid));
     [pair.vlan, pair.other].into_iter().find(|vid| results.lost.contains(*vid) || is_unasked(*vid))
 }
@@ -143,7 +143,7 @@ mod tests {
             ),
             (ProbeResults { lost: set(&[20]), leaking: vec![pair], ..found }, Some(ProbeOutcome::Leaking)),
         ] {
-            assert_eq!(outcome_of_pair(&results, &pair), outcome, "{results:?}");
+            assert_eq!(outcome_of_pair(&results, pair), outcome, "{results:?}");
         }
     }
 }

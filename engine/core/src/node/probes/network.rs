@@ -9,6 +9,9 @@ use crate::node::probes::{ProbedVlan, Tally};
 use crate::status::inputs::Inputs;
 use crate::{Key, Name};
 
+/// Identifies a path, with the bytes of the packets that are to pass.
+type SizedPath = (u32, Option<u16>);
+
 /// The probes of one network of a connection point.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Probed {
@@ -17,7 +20,7 @@ pub(in crate::node) struct Probed {
     /// By VLAN of which objects ask for new probes: the version since which they do.
     pub(in crate::node) since: BTreeMap<VlanId, u64>,
     /// By revision, and the size of the packets that are sent too: the VLANs of that path.
-    pub(super) paths: BTreeMap<(u32, Option<u16>), VlanSet>,
+    pub(super) paths: BTreeMap<SizedPath, VlanSet>,
     /// By gateway: the VLANs on which it is asked.
     pub(in crate::node) gateways: BTreeMap<IpAddr, VlanSet>,
     /// By what objects ask: their VLANs.
@@ -34,7 +37,7 @@ type Apart = (Key, Key, Name);
 impl Probed {
     /// What counts of the requests for a VLAN: the path with all that asks for new probes and the size of packets, and the
     /// gateways.
-    fn wanted(&self, vid: VlanId) -> Option<((u32, Option<u16>), BTreeSet<IpAddr>)> {
+    fn wanted(&self, vid: VlanId) -> Option<(SizedPath, BTreeSet<IpAddr>)> {
         let users = self.users.get(&vid)?;
         let first = users.values().next()?;
         let asked = || users.values().flat_map(|user| &user.asked);
