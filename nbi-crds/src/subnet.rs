@@ -78,6 +78,10 @@ pub struct SubnetSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub hot_plug_pool: Vec<IpPool>,
+    /// A pod of a StatefulSet, whose name ends with `-` and a number, gets the address again that it had before. Only
+    /// with Ipam eno.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sticky: bool,
     /// The Routes that pods get with an address of this subnet. Each NextHop is an address of the subnet or, in IPv6,
     /// a link-local one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
+
 use crate::{
-    Applied, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork, LinkName, NetworkProbes,
-    NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway, VlanSet,
+    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork, LinkName, NetworkProbes,
+    NodeAddresses, NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway, VlanSet,
 };
 
 /// The MTU of an interface for which none is requested.
@@ -38,7 +40,18 @@ impl NodeDesired {
             (uid.clone(), links.chain(primary).collect())
         });
         let probes = self.probes.iter().map(NetworkProbes::carried_out).collect();
-        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes }
+        let addresses = self.addresses.iter().map(|(subnet, own)| (subnet.clone(), own.carried_out()));
+        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes, addresses: addresses.collect() }
+    }
+}
+
+impl NodeAddresses {
+    /// The state of a node that has all of it, and no pod with an address.
+    pub fn carried_out(&self) -> AppliedAddresses {
+        let fixed = self.fixed.iter().map(|own| IpNet::from(own.address));
+        let mut held: Vec<IpNet> = self.blocks.iter().copied().chain(fixed).collect();
+        held.sort_unstable();
+        AppliedAddresses { held, ..AppliedAddresses::default() }
     }
 }
 

@@ -5,6 +5,7 @@
 //! but those files. All messages are *level-triggered*: a [`Command`] is the complete desired state of one
 //! target, a [`Report`] is what a driver has read back from it.
 
+mod addresses;
 mod callback;
 mod carried_out;
 mod codec;
@@ -26,6 +27,7 @@ mod transition;
 mod vlan;
 mod vocabulary;
 
+pub use addresses::{AppliedAddresses, NodeAddresses, PodAddress, WaitingPod, has_ordinal};
 pub use callback::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 pub use codec::{Message, MessageError, decode, decode_command, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};

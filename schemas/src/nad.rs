@@ -128,6 +128,10 @@ pub enum Cni {
 pub struct NadSubnet {
     /// Who hands out the addresses.
     pub ipam: Ipam,
+    /// The Subnet's name, which is the pool of [`Ipam::Eno`]; absent with other plugins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub subnet: Option<String>,
     /// The network, `10.0.0.0/24`.
     #[schemars(with = "String")]
     pub network: IpNet,

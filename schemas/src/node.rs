@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{NetworkProbes, VlanId, VlanSet};
+use crate::{NetworkProbes, NodeAddresses, VlanId, VlanSet};
 
 /// The complete configuration of ours on one node. The driver removes all other state of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,9 @@ pub struct NodeDesired {
     /// once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<NetworkProbes>,
+    /// The addresses that pods get when they start, by the name of the Subnet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub addresses: BTreeMap<String, NodeAddresses>,
 }
 
 /// A network of the host. Its name is its key in [`NodeDesired::networks`].

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::{
-    AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text, VlanId, VlanSet,
+    AppliedAddresses, AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text, VlanId, VlanSet,
 };
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
@@ -254,6 +254,9 @@ pub enum Applied {
         /// What the probes of the command found, in its order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<ProbeResults>,
+        /// The addresses of the command's Subnets, and of those of which a pod still has some, by the Subnet's name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        addresses: BTreeMap<String, AppliedAddresses>,
     },
 }
 

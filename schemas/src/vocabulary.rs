@@ -115,6 +115,8 @@ vocabulary! {
         HostLocal,
         /// The first address of AllocationPool, for each pod.
         Static,
+        /// Unique in the cluster, without the API server: ENO's own.
+        Eno,
     }
 }
 

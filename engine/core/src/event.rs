@@ -1,6 +1,7 @@
 //! The events that come into the core, and the effects that it emits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use eno_schemas::{Command, Generation, Phase, Report, Text};
@@ -96,6 +97,19 @@ pub struct Pod {
     pub host_network: bool,
     /// The id of its first container, once that runs.
     pub container: Option<Name>,
+    /// The interfaces that Multus made for it, as it says in `k8s.v1.cni.cncf.io/network-status`.
+    pub attached: Vec<Attached>,
+}
+
+/// An interface that Multus made for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The NetworkAttachmentDefinition: namespace and name.
+    pub nad: (Name, Name),
+    /// The name in the pod; `None`: it has none, as with DPDK.
+    pub interface: Option<Name>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The NetworkAttachmentDefinitions that a pod uses.

@@ -35,7 +35,7 @@ mod work;
 
 pub use engine::Engine;
 pub use event::{
-    About, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
+    About, Attached, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
     VerifyRequest, Workload,
 };
 pub use key::{Key, Target};

@@ -180,6 +180,7 @@ fn reported_name_of_an_interface_is_kept_only_if_it_is_valid() {
         networks: BTreeMap::new(),
         pods: [("uid-x".to_owned(), links)].into(),
         probes: Vec::new(),
+        addresses: BTreeMap::new(),
     };
     w.statuses.get_mut(&a).unwrap().pods.clear();
     w.report(&node_target("node1"), Outcome::Applied, Some(applied), Vec::new());

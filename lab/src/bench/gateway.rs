@@ -236,6 +236,7 @@ fn subnet(index: usize, vlan: usize) -> Subnet {
         ip_type: IpType::V4,
         allocation_pool: Vec::new(),
         hot_plug_pool: Vec::new(),
+        sticky: false,
         routes: Vec::new(),
         dns: None,
         callbacks: Callbacks::default(),

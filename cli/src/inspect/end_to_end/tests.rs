@@ -124,7 +124,7 @@ impl Cluster {
         self.report(
             NODE_DRIVER,
             "node1",
-            Applied::Node { networks, pods: BTreeMap::new(), probes: Vec::new() },
+            Applied::Node { networks, pods: BTreeMap::new(), probes: Vec::new(), addresses: BTreeMap::new() },
         );
         for (switch, (driver, desired)) in Observation::new(&self.world).desired().switches {
             self.report(&driver, &switch, desired.carried_out());

@@ -33,6 +33,15 @@ pub(super) enum IpamConfig<'a> {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         routes: Vec<Route>,
     },
+    /// The plugin looks up each Subnet in the files that the node's agent keeps.
+    #[serde(rename = "eno-ipam")]
+    Eno {
+        pools: Vec<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        routes: Vec<Route>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dns: Option<&'a Dns>,
+    },
     Static {
         addresses: Vec<Address>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -89,7 +98,7 @@ const HOST_LOCAL_DIR: &str = "/var/lib/cni/networks";
 
 /// `ipam` for no, one or two subnets.
 pub(super) fn ipam<'a>(
-    subnets: &[NadSubnet],
+    subnets: &'a [NadSubnet],
     pool: Option<&'a str>,
     dns: Option<&'a Dns>,
 ) -> Result<Option<IpamConfig<'a>>, UnsupportedAttachment> {
@@ -125,6 +134,9 @@ pub(super) fn ipam<'a>(
             data_dir: pool.map(|pool| format!("{HOST_LOCAL_DIR}/.eno/{pool}")),
             routes,
         },
+        Ipam::Eno => {
+            IpamConfig::Eno { pools: subnets.iter().filter_map(|subnet| subnet.subnet.as_deref()).collect(), routes, dns }
+        }
         Ipam::Static => {
             let addresses = subnets.iter().map(static_address).collect::<Result<_, _>>()?;
             IpamConfig::Static { addresses, routes, dns }

@@ -242,6 +242,7 @@ fn pool(start: &str, end: &str) -> Pool {
 
 fn v4(ipam: Ipam) -> NadSubnet {
     NadSubnet {
+        subnet: None,
         ipam,
         network: "10.10.13.0/24".parse().expect("a network"),
         pools: vec![pool("10.10.13.10", "10.10.13.100")],
@@ -259,6 +260,7 @@ fn v4(ipam: Ipam) -> NadSubnet {
 
 fn v6(ipam: Ipam) -> NadSubnet {
     NadSubnet {
+        subnet: None,
         ipam,
         network: "2001:db8::/64".parse().expect("a network"),
         pools: vec![pool("2001:db8::10", "2001:db8::100")],

@@ -20,6 +20,9 @@ pub struct SubnetSpec {
     /// The ranges that the engine leases from; disjoint from the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot_plug_pool: Vec<Pool>,
+    /// A pod of a StatefulSet gets its former address again. With [`Ipam::Eno`] only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sticky: bool,
     /// Routes into the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Name>,

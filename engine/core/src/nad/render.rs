@@ -70,6 +70,7 @@ fn render_subnet(store: &Store, name: &Name, leases: Leases<'_>) -> Option<NadSu
     let routes = store.routes_of(subnet).into_iter();
     Some(NadSubnet {
         ipam: subnet.ipam,
+        subnet: (subnet.ipam == eno_schemas::Ipam::Eno).then(|| name.to_string()),
         network: subnet.network,
         pools: nad_pools(store, name, subnet, leases)?,
         routes: routes.map(|route| NadRoute { prefix: route.prefix, next_hop: route.next_hop }).collect(),
@@ -79,6 +80,10 @@ fn render_subnet(store: &Store, name: &Name, leases: Leases<'_>) -> Option<NadSu
 
 /// The ranges of a Subnet that a NetworkAttachmentDefinition may hand out. `None`: no address is left.
 fn nad_pools(store: &Store, name: &Name, subnet: &SubnetSpec, leases: Leases<'_>) -> Option<Vec<Pool>> {
+    // The node's agent tells its plugin what it may hand out.
+    if subnet.ipam == eno_schemas::Ipam::Eno {
+        return Some(Vec::new());
+    }
     let next_hops = store.routes_of(subnet).into_iter().map(|route| route.next_hop);
     let next_hops: Vec<IpAddr> = next_hops.chain(store.routed_addresses(name)).collect();
     let pool = PoolKey::Subnet(name.clone());

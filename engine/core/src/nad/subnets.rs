@@ -127,6 +127,7 @@ mod tests {
             network: network.parse().unwrap(),
             allocation_pool: pools(allocation),
             hot_plug_pool: pools(hot),
+            sticky: false,
             routes: Vec::new(),
             dns: Dns::default(),
         }
@@ -237,6 +238,7 @@ mod tests {
                 let last = highest - u128::from(network.addr().is_ipv4());
                 (lowest + 1..=last).collect()
             }
+            Ipam::Eno => BTreeSet::new(),
             // One range from the first start to the last end, each of which counts only if it is usable.
             Ipam::Whereabouts => {
                 let usable = lowest + 1..=highest - 1;
@@ -290,6 +292,7 @@ mod tests {
                 network,
                 allocation_pool: written.clone(),
                 hot_plug_pool: hot.clone(),
+                sticky: false,
                 routes: Vec::new(),
                 dns: Dns::default(),
             };

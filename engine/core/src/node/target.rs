@@ -195,7 +195,7 @@ impl NodeTarget {
             networks.entry(name.clone()).or_insert_with(|| bridge.clone());
         }
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
-        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes })
+        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes, addresses: BTreeMap::new() })
     }
 
     /// Records that the desired state of `version` is issued, with its hash. Returns true when that confirms
@@ -237,7 +237,7 @@ impl NodeTarget {
             self.changed_pods.extend(self.pods.keys().cloned());
         }
         self.changed_pods.append(&mut self.unconfirmed);
-        if let Some(Applied::Node { networks, pods, probes }) = report.applied {
+        if let Some(Applied::Node { networks, pods, probes, .. }) = report.applied {
             for name in self.observed_networks.keys().chain(networks.keys()) {
                 if self.observed_networks.contains_key(name) != networks.contains_key(name) {
                     self.changed_networks.insert(name.clone());

@@ -271,6 +271,7 @@ mod tests {
             node: Some("node1".into()),
             host_network: false,
             container: Some("containerd://p".into()),
+            attached: Vec::new(),
         };
         for (labels, links) in [(&[("podNetworkConfig", "net")][..], 1), (&[], 0)] {
             pods.update(&mut nodes, pod(labels), false);

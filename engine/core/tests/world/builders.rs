@@ -68,6 +68,7 @@ pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
         node: Some(node.into()),
         host_network: false,
         container: Some(format!("containerd://{name}").into()),
+        attached: Vec::new(),
     }
 }
 

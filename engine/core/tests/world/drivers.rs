@@ -428,7 +428,7 @@ impl World {
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => {
-                    Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new(), probes: Vec::new() }
+                    Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new(), probes: Vec::new(), addresses: BTreeMap::new() }
                 }
             },
         }

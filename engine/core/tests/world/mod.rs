@@ -537,7 +537,7 @@ fn applied_by_node(
             .map(|(id, link)| (id.clone(), AppliedLink { path: path_mtus.get(id).cloned(), ..link }));
         (uid.clone(), found.collect())
     });
-    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes }
+    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes, addresses: BTreeMap::new() }
 }
 
 /// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.

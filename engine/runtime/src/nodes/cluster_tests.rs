@@ -172,6 +172,7 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
         node: Some("worker1".into()),
         host_network: false,
         container: None,
+        attached: Vec::new(),
     };
     assert_eq!(wait_for_event(inputs, pod).await, fresh);
     let status = |state: Value| {

@@ -85,6 +85,7 @@ pub fn pod(uid: Name, source: &SlimPod, multus: &str) -> Pod {
         node: source.spec.node_name.clone(),
         host_network: source.spec.host_network,
         container: container(source),
+        attached: Vec::new(),
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
         network,
         allocation_pool,
         hot_plug_pool,
+        sticky: source.sticky,
         routes: names("Routes", &source.routes)?.into_iter().collect::<Vec<Name>>(),
         dns: dns(source.dns.unwrap_or_default())?,
     })
