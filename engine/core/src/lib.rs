@@ -35,8 +35,8 @@ mod work;
 
 pub use engine::Engine;
 pub use event::{
-    About, Attached, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
-    VerifyRequest, Workload,
+    About, Attached, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand,
+    StreamEvent, Uses, VerifyRequest, Workload,
 };
 pub use key::{Key, Target};
 pub use kinds::{Kind, compat};
@@ -46,6 +46,7 @@ pub use schedule::{
     DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
+pub use status::addresses::{FixedAddress, NodeBlocks};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
+use eno_schemas::{Ipam, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
 
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +12,7 @@ use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
 use crate::pods::template::{AddressNeed, Template, link_id};
-use crate::pods::{self, PodState, Pods};
+use crate::pods::{self, PodState, Pods, ranges};
 use crate::store::Store;
 use crate::{Key, Name};
 
@@ -158,16 +158,24 @@ fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {
                 source: None,
             })
             .collect();
-        let source = Source::Ranges {
-            network: subnet.network,
-            ranges: subnet.hot_plug_pool.clone(),
-            excluded: routes
-                .iter()
-                .filter_map(|route| route.next_hop)
-                .chain(store.routed_addresses(name))
-                .collect(),
+        // With the Ipam eno, nodes have blocks of the same ranges.
+        let is_shared = subnet.ipam == Ipam::Eno;
+        let source = if is_shared {
+            ranges::source(store, name, subnet)
+        } else {
+            Source::Ranges {
+                network: subnet.network,
+                ranges: subnet.hot_plug_pool.clone(),
+                excluded: routes
+                    .iter()
+                    .filter_map(|route| route.next_hop)
+                    .chain(store.routed_addresses(name))
+                    .collect(),
+            }
         };
-        let exhausted_message = if subnet.hot_plug_pool.is_empty() {
+        let exhausted_message = if is_shared {
+            format!("Subnet {name} has no address left; widen its AllocationPool or its network")
+        } else if subnet.hot_plug_pool.is_empty() {
             format!(
                 "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
             )

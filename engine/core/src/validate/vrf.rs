@@ -181,7 +181,7 @@ impl Validator<'_> {
                         pool.start, pool.end
                     )));
                 }
-                if let Some(pod) = self.pods.lease_holder(name, ip) {
+                if let Some(pod) = self.pods.lease_holder(self.node, name, ip) {
                     return Err(invalid(format!("{pod} has {ip}; give another address, or delete the pod")));
                 }
             }
