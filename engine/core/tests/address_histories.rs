@@ -34,6 +34,8 @@ enum Step {
     NodeGone(u8),
     NodeBack(u8),
     Silence(u8),
+    /// Its reports are late.
+    Mute(u8),
     EndSilence,
     LoseCommand(u8),
     Delay,
@@ -56,7 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u8..3).prop_map(Step::NodeGone),
         2 => (0u8..3).prop_map(Step::NodeBack),
         1 => (0u8..3).prop_map(Step::Silence),
-        1 => Just(Step::EndSilence),
+        1 => (0u8..3).prop_map(Step::Mute),
+        2 => Just(Step::EndSilence),
         1 => (0u8..3).prop_map(Step::LoseCommand),
         1 => Just(Step::Delay),
         1 => Just(Step::Flush),
@@ -179,6 +182,9 @@ impl History {
             Step::Silence(node) => {
                 self.world.silent.insert(Target::Node(NODES[usize::from(*node)].into()));
             }
+            Step::Mute(node) => {
+                self.world.muted.insert(Target::Node(NODES[usize::from(*node)].into()));
+            }
             Step::EndSilence => self.end_silence(),
             Step::LoseCommand(node) => self.world.lose_command(NODES[usize::from(*node)]),
             Step::Delay => drop(self.world.delayed_status_writes.get_or_insert_default()),
@@ -203,7 +209,7 @@ impl History {
     fn recreate(&mut self) {
         self.world.settle();
         // What is only in the status is lost.
-        if self.is_whole() && self.world.silent.is_empty() {
+        if self.is_whole() && self.world.silent.is_empty() && self.world.muted.is_empty() {
             let key = subnet_key();
             self.world.objects.remove(&key);
             self.world.statuses.remove(&key);
@@ -228,6 +234,7 @@ impl History {
 
     fn end_silence(&mut self) {
         self.world.silent.clear();
+        self.world.muted.clear();
         for node in NODES {
             self.world.report_files(&node.into());
         }
@@ -336,4 +343,21 @@ proptest! {
         history.restart_changes_nothing();
         history.delete_all();
     }
+}
+
+/// The state that the node reported before is commanded again, while its report on another one is late.
+#[test]
+fn no_address_is_given_twice_while_a_report_is_late() {
+    let steps = [
+        Step::Mute(0),
+        Step::Bind { pod: 0, node: 0 },
+        Step::Settle,
+        Step::Add { pod: 0, asked: None },
+        Step::Gone(0),
+        Step::Pass(1),
+        Step::Bind { pod: 1, node: 1 },
+        Step::Settle,
+        Step::Add { pod: 1, asked: None },
+    ];
+    History::run(false, &steps).delete_all();
 }

@@ -89,7 +89,7 @@ impl Workspace {
         let histories = ["seeded::random_delivery", "address_histories::no_address_is_given_twice"];
         let run = self.run(mutant, &["--", histories[0], histories[1]]);
         let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-        let ran = text.contains("running 2 tests");
+        let ran = text.contains("running 3 tests");
         assert!(ran, "{mutant}: {text}");
         let line = |text: &str| text.lines().find(|line| line.contains("replays it")).map(str::to_owned);
         (!run.status.success()).then(|| line(&text).unwrap_or(text))

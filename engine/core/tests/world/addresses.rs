@@ -106,7 +106,7 @@ impl World {
         world.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
         world.apply(connection_point("cp", None));
         world.apply(attachment("a", &["s"], "cp"));
-        let drivers = live_drivers(&world.nodes);
+        let drivers = live_drivers(world.nodes.keys());
         world.engine.handle(Event::Drivers(drivers));
         world.settle();
         world

@@ -474,6 +474,9 @@ impl World {
         applied: Option<Applied>,
         rejected: Vec<Rejection>,
     ) {
+        if self.muted.contains(target) {
+            return;
+        }
         let name = match target {
             Target::Fabric(name) => Some(name),
             Target::Nad(..) | Target::Node(_) => None,

@@ -60,6 +60,8 @@ pub struct World {
     pub published: usize,
     /// Targets whose drivers do not answer.
     pub silent: BTreeSet<Target>,
+    /// Targets whose drivers work, and whose reports are late.
+    pub muted: BTreeSet<Target>,
     /// The messages that NATS stores.
     pub nats: Nats,
     /// The drivers.
@@ -144,7 +146,7 @@ impl World {
         };
         let mut engine = Engine::new(config, 1);
         engine.handle(Event::DriversWithLookups(BTreeSet::from(["netconf".into()])));
-        engine.handle(Event::Drivers(live_drivers(&BTreeMap::new())));
+        engine.handle(Event::Drivers(live_drivers(std::iter::empty())));
         Self {
             engine,
             objects: BTreeMap::new(),
@@ -158,6 +160,7 @@ impl World {
             notices: Vec::new(),
             published: 0,
             silent: BTreeSet::new(),
+            muted: BTreeSet::new(),
             nats: Nats::default(),
             drivers: Drivers::default(),
             notes: BTreeMap::new(),
@@ -521,14 +524,15 @@ impl World {
             Event::Object(Box::new(Object { status, ..object.clone() }))
         });
         let lookups = Event::DriversWithLookups(self.drivers_with_lookups.clone());
-        let drivers = [lookups, Event::Drivers(live_drivers(&self.nodes))].into_iter();
+        let drivers =
+            [lookups, Event::Drivers(live_drivers(self.nodes.keys().chain(self.files.keys())))].into_iter();
         drivers.chain(nodes).chain(pods).chain(objects).collect()
     }
 }
 
 /// The drivers and the agents of these nodes.
-fn live_drivers(nodes: &BTreeMap<Name, (Labels, bool)>) -> BTreeSet<Name> {
-    let agents = NODES.into_iter().chain(nodes.keys().map(|node| &**node));
+fn live_drivers<'a>(nodes: impl Iterator<Item = &'a Name>) -> BTreeSet<Name> {
+    let agents = NODES.into_iter().chain(nodes.map(|node| &**node));
     let agents = agents.map(|node| Name::from(format!("node/{node}")));
     ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
 }
