@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use eno_schemas::{WaitingPod, has_ordinal};
 use ipnet::IpNet;
 
-use super::plan::{Plan, is_fixed};
+use super::plan::Plan;
 use super::render::{FIXED_BYTES, MAX_LEASE_BYTES};
 use super::settle::pod_on;
+use super::share::is_fixed;
 use super::{Fixed, Leasing};
 use crate::pods::ipam::blocks::Stage;
 use crate::pods::ipam::{Holder, PoolKey, Source};

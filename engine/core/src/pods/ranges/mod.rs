@@ -6,27 +6,29 @@
 
 mod attached;
 mod fixed;
+mod leasing;
 mod plan;
 mod reclaim;
 mod render;
 mod restore;
 mod settle;
+mod share;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use eno_schemas::{Ipam, VlanType};
 
 use crate::kinds::Spec;
 use crate::pods::ipam::PoolKey;
-use crate::pods::ipam::blocks::Stage;
 use crate::pods::{Context, Pods};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Pod};
 
+pub(crate) use leasing::Findings;
+use leasing::{Fixed, Leasing};
 pub(crate) use plan::source;
 use users::Users;
 
@@ -54,61 +56,6 @@ pub(crate) struct Ranges {
     last_revision: u64,
     /// The reports from before the start are known, so that Subnets may be planned.
     is_started: bool,
-}
-
-/// The leases of one Subnet, beside its blocks.
-#[derive(Debug, Default)]
-pub(super) struct Leasing {
-    /// The access attachments that give addresses of it.
-    attachments: BTreeSet<Key>,
-    /// The revision of the leases: counts their changes.
-    revision: u64,
-    /// The last revision that is written to the status.
-    written: u64,
-    /// The addresses of single pods.
-    fixed: BTreeMap<IpAddr, Fixed>,
-    /// Counts the uses of [`Fixed::order`].
-    order: u64,
-    /// The addresses that pods have otherwise, each with the pod as text.
-    attached: BTreeMap<IpAddr, Name>,
-    /// When a pod was first seen with an address that its node has and does not report.
-    unreported: BTreeMap<(IpAddr, Name), Duration>,
-    /// The nodes that are gone, with the time since when they are missed.
-    gone: BTreeMap<Name, Duration>,
-    /// Running pods of attachments that wait for an address.
-    starved: BTreeSet<(Key, Name)>,
-    /// The nodes that have a command about it.
-    commanded: BTreeSet<Name>,
-    /// The nodes whose next report may free something.
-    awaited: BTreeSet<Name>,
-    /// When it is planned again.
-    wake: Option<Duration>,
-    /// What its status tells.
-    pub(super) findings: Findings,
-}
-
-/// An address of one pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Fixed {
-    namespace: Name,
-    pod: Name,
-    /// Where the pod is, or was.
-    node: Name,
-    /// How far the node has it; `None`: it is kept for the pod.
-    stage: Option<Stage>,
-    /// Ascends with the last change.
-    order: u64,
-}
-
-/// What the status of a Subnet tells of its addresses, as text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Findings {
-    /// Two pods have one address.
-    pub conflicts: Vec<String>,
-    /// Pods ask for addresses that they can't get.
-    pub refused: Vec<String>,
-    /// Pods wait, and nothing is free.
-    pub none_left: Option<String>,
 }
 
 impl Ranges {

@@ -4,17 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use eno_schemas::{
-    AppliedAddresses, Ipam as IpamKind, NodeAddresses, PodAddress, Pool, WaitingPod, has_ordinal,
-};
+use eno_schemas::{Ipam as IpamKind, NodeAddresses, Pool};
 use ipnet::IpNet;
 
 use super::restore::Reports;
-use super::users::{User, Users};
+use super::share::Share;
+use super::users::Users;
 use super::{Leasing, render};
 use crate::kinds::{Spec, SubnetSpec};
 use crate::node::Nodes;
-use crate::node::target::NodeTarget;
 use crate::pods::Context;
 use crate::pods::ipam::blocks::{Block, Stage, size};
 use crate::pods::ipam::{Ipam, PoolKey, Source};
@@ -50,19 +48,6 @@ pub(super) struct Plan<'a> {
     pub is_unwritten: bool,
 }
 
-/// What a node needs and has.
-#[derive(Default)]
-pub(super) struct Share<'a> {
-    /// The node; `None`: it is gone.
-    pub target: Option<&'a NodeTarget>,
-    /// Its last report.
-    pub report: Option<&'a AppliedAddresses>,
-    /// Its agent is alive.
-    pub is_alive: bool,
-    /// The pods that are bound to it.
-    pub pods: Vec<&'a User>,
-}
-
 /// What a plan leads to.
 pub(super) struct Planned {
     /// The command about the Subnet for each node that has one.
@@ -73,39 +58,6 @@ pub(super) struct Planned {
     pub is_eno: bool,
     /// Something is left to be planned.
     pub is_left: bool,
-}
-
-impl<'a> Share<'a> {
-    /// The pods that have addresses of a network, by its last report.
-    pub fn used_in(&self, net: &IpNet) -> &'a [PodAddress] {
-        let used = self.report.map_or(&[][..], |report| &report.used);
-        let start = used.partition_point(|one| one.address < net.network());
-        let end = used.partition_point(|one| one.address <= net.broadcast());
-        &used[start..end.max(start)]
-    }
-
-    /// The pod that has an address.
-    pub fn user_of(&self, address: IpAddr) -> Option<&'a PodAddress> {
-        self.used_in(&IpNet::from(address)).first()
-    }
-
-    /// The pods that wait for any address.
-    pub fn waiting(&self, is_sticky: bool) -> impl Iterator<Item = &'a WaitingPod> {
-        let waiting = self.report.map_or(&[][..], |report| &report.waiting);
-        waiting.iter().filter(move |pod| !is_fixed(pod, is_sticky))
-    }
-
-    /// Its pods that need an address of a block and have none.
-    pub fn lacking(&self, is_sticky: bool) -> u128 {
-        let used = self.report.map_or(0, |report| report.used.len());
-        let pods = self.pods.iter().filter(|user| !(is_sticky && has_ordinal(&user.name))).count();
-        pods.saturating_sub(used) as u128
-    }
-}
-
-/// True of a pod that waits for an address of its own.
-pub(super) fn is_fixed(pod: &WaitingPod, is_sticky: bool) -> bool {
-    pod.address.is_some() || (is_sticky && has_ordinal(&pod.pod))
 }
 
 /// The addresses of a Subnet that are leased: AllocationPool or all, without those of next hops and gateways.

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::PATIENCE;
-use super::plan::{Plan, Share};
+use super::plan::Plan;
+use super::share::Share;
 use crate::Name;
 use crate::pods::ipam::blocks::{Block, Stage, aligned, gaps, size, span};
 use crate::pods::ipam::{address, number};
