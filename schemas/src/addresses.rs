@@ -90,9 +90,15 @@ mod tests {
 
     #[test]
     fn pods_of_stateful_sets_have_an_ordinal() {
-        for (name, expected) in
-            [("db-0", true), ("a-b-12", true), ("db", false), ("db-", false), ("-0", false), ("db-0a", false), ("0", false)]
-        {
+        for (name, expected) in [
+            ("db-0", true),
+            ("a-b-12", true),
+            ("db", false),
+            ("db-", false),
+            ("-0", false),
+            ("db-0a", false),
+            ("0", false),
+        ] {
             assert_eq!(has_ordinal(name), expected, "{name}");
         }
     }

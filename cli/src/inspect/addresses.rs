@@ -142,7 +142,10 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     };
     let mut leases: BTreeSet<Held> = BTreeSet::new();
     for (key, lease) in leases_of_engine(world) {
-        let pod = format!("Pod/{}/{}", key.namespace().unwrap_or_default(), lease.pod);
+        // That of another namespace is named with it.
+        let own = key.namespace().unwrap_or_default();
+        let (namespace, name) = lease.pod.split_once('/').unwrap_or((own, &lease.pod));
+        let pod = format!("Pod/{namespace}/{name}");
         let found = lease.addresses.iter().filter_map(|text| text.parse::<IpNet>().ok());
         leases.extend(found.map(|net| held(net.addr(), pod.clone(), &lease.link, key.to_string())));
     }

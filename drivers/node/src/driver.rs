@@ -162,7 +162,12 @@ impl<R: Resolve> NodeDriver<R> {
         }
         let NodeApplied { networks, pods, rejected, notes } = applied;
         self.probes.want(desired, &networks);
-        let applied = Applied::Node { networks, pods: pods.pods, probes: self.probes.results(), addresses: BTreeMap::new() };
+        let applied = Applied::Node {
+            networks,
+            pods: pods.pods,
+            probes: self.probes.results(),
+            addresses: BTreeMap::new(),
+        };
         Ok(Reconciled { rejected, notes, ..Reconciled::applied(applied) })
     }
 }

@@ -35,8 +35,8 @@ mod work;
 
 pub use engine::Engine;
 pub use event::{
-    About, Attached, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
-    VerifyRequest, Workload,
+    About, Attached, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand,
+    StreamEvent, Uses, VerifyRequest, Workload,
 };
 pub use key::{Key, Target};
 pub use kinds::{Kind, compat};

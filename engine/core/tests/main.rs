@@ -30,6 +30,7 @@ mod restarts;
 mod seeded;
 mod settled;
 mod stalled;
+mod sub_interfaces;
 mod subnets;
 mod transaction_histories;
 mod transactions;

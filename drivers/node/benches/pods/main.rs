@@ -162,6 +162,7 @@ fn desired(pods: std::ops::Range<u32>) -> NodeDesired {
         networks: BTreeMap::from([(BRIDGE.to_owned(), network)]),
         pods: pods.map(|at| (uid(at), pod(at))).collect(),
         probes: Vec::new(),
+        addresses: BTreeMap::new(),
     }
 }
 
@@ -181,6 +182,7 @@ fn pod(at: u32) -> NodePod {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     };
     NodePod {
         namespace: "default".to_owned(),

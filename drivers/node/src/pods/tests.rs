@@ -58,6 +58,7 @@ impl TestNode {
             networks: BTreeMap::from([("br0".to_owned(), network)]),
             pods: BTreeMap::new(),
             probes: Vec::new(),
+            addresses: BTreeMap::new(),
         };
         Self { host, pod, desired }
     }
@@ -161,6 +162,7 @@ fn link(id: &str, kind: LinkKind) -> PodLink {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     }
 }
 

@@ -153,6 +153,7 @@ pub fn desired<const N: usize>(networks: [(&str, HostNetwork); N]) -> NodeDesire
         networks: networks.into_iter().map(|(name, network)| (name.to_owned(), network)).collect(),
         pods: BTreeMap::new(),
         probes: Vec::new(),
+        addresses: BTreeMap::new(),
     }
 }
 

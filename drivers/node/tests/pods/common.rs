@@ -124,6 +124,7 @@ impl Node {
             )]),
             pods: BTreeMap::new(),
             probes: Vec::new(),
+            addresses: BTreeMap::new(),
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();
@@ -336,6 +337,7 @@ pub fn link(id: &str, kind: LinkKind) -> PodLink {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     }
 }
 

@@ -117,6 +117,7 @@ impl Engine {
                 let is_known = self.store.namespace(&name).is_some();
                 if self.store.set_namespace(&name, labels) {
                     self.work.trunks = true;
+                    self.pods.change_namespace(&name);
                     if is_known {
                         self.store.revalidate_namespace(&name, &mut self.work);
                         self.nad.revalidate_used_from(&self.store, &name, &mut self.work);

@@ -195,7 +195,13 @@ impl NodeTarget {
             networks.entry(name.clone()).or_insert_with(|| bridge.clone());
         }
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
-        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes, addresses: BTreeMap::new() })
+        Desired::Node(NodeDesired {
+            cluster: cluster.into(),
+            networks,
+            pods,
+            probes,
+            addresses: BTreeMap::new(),
+        })
     }
 
     /// Records that the desired state of `version` is issued, with its hash. Returns true when that confirms

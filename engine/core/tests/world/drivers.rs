@@ -427,9 +427,12 @@ impl World {
                     lookup: None,
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
-                Desired::Node(_) => {
-                    Applied::Node { networks: BTreeMap::new(), pods: BTreeMap::new(), probes: Vec::new(), addresses: BTreeMap::new() }
-                }
+                Desired::Node(_) => Applied::Node {
+                    networks: BTreeMap::new(),
+                    pods: BTreeMap::new(),
+                    probes: Vec::new(),
+                    addresses: BTreeMap::new(),
+                },
             },
         }
     }

@@ -274,6 +274,13 @@ fn routes_services_and_attachments_parse_or_name_the_invalid_field() {
         (Kind::L2Service, &service, "Subnets: [a, b, c]", "Subnets"),
         (Kind::L2ServiceAttachment, &attachment, "L2Services: [s, t]", "L2Services"),
         (Kind::L2ServiceAttachment, &attachment, "L2Services: []", "L2Services"),
+        (Kind::L2ServiceAttachment, &attachment, "SubInterfaces: true", "SubInterfaces"),
+        (
+            Kind::L2ServiceAttachment,
+            &attachment,
+            "VlanType: trunk, AntiSpoof: true, SubInterfaces: true",
+            "SubInterfaces",
+        ),
     ] {
         assert_eq!(bad(kind, with(base, flow(change))).0, format!("spec.{field}"), "{change}");
     }
