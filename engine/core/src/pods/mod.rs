@@ -10,6 +10,7 @@ mod leases;
 mod sample;
 pub mod state;
 pub mod template;
+pub mod usage;
 
 pub mod view;
 
