@@ -21,6 +21,7 @@ mod nats;
 mod node_histories;
 mod node_networks;
 mod object_lifecycle;
+mod own_addresses;
 mod paths;
 mod pods;
 mod probes;

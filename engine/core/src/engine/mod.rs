@@ -181,6 +181,9 @@ impl Engine {
 
     /// Works out what follows from the events since the last call. `now` is RFC 3339.
     fn settle(&mut self, now: &Name) {
+        if !self.startup.is_over {
+            self.node.begin_addresses(&self.startup.early_reports);
+        }
         self.run_stages();
         if !self.startup.is_over {
             self.startup.is_over = true;

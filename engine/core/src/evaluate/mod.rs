@@ -160,6 +160,7 @@ impl<'a> Evaluator<'a> {
         self.note_unknown_opts(key, &mut finding.evaluation);
         if key.kind == Kind::Subnet && !record.deleting {
             self.note_next_hops(key, &mut finding.evaluation);
+            self.note_few_addresses(key, &mut finding.evaluation);
         }
         Some(finding)
     }

@@ -4,6 +4,7 @@
 //! change. A change of one VLAN costs one entry here and one mark per node. The state of a node is rendered when it
 //! is published.
 
+mod addresses;
 pub mod demands;
 mod lookups;
 pub mod points;
@@ -113,6 +114,7 @@ impl Nodes {
         self.changed.remove(name);
         let Some(node) = self.targets.remove(name) else { return false };
         work.evaluate.extend(node.waiters);
+        work.evaluate.extend(node.observed_addresses.keys().map(|name| addresses::subnet(name)));
         work.forget.push(Target::Node(name.clone()));
         true
     }
@@ -128,6 +130,7 @@ impl Nodes {
         let rings = self.rings_of(name);
         let node = self.targets.get_mut(name)?;
         let verdicts = lookups::verdicts(&node.probes);
+        addresses::reevaluate_changed(store, &node.observed_addresses, &report, work);
         let all_bridges = match node.report(report) {
             ReportChange::None => return None,
             ReportChange::Progress => false,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item, NetworkProbes, NodeDesired,
-    NodePod, Outcome, Rejection, Report, VlanId,
+    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item,
+    NetworkProbes, NodeDesired, NodePod, Outcome, Rejection, Report, VlanId,
 };
 
 use crate::node::probes::{Results, bounded};
@@ -33,6 +33,8 @@ pub struct NodeTarget {
     observed_networks: BTreeMap<String, AppliedNetwork>,
     /// The interfaces of the last report, by pod uid and link id.
     observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    /// The addresses of Subnets of the last report, by the name of the Subnet.
+    pub(super) observed_addresses: BTreeMap<String, AppliedAddresses>,
     /// The rejections of the last report.
     rejected: Vec<Rejection>,
     /// The failure of the last report, if it was one.
@@ -243,7 +245,8 @@ impl NodeTarget {
             self.changed_pods.extend(self.pods.keys().cloned());
         }
         self.changed_pods.append(&mut self.unconfirmed);
-        if let Some(Applied::Node { networks, pods, probes, .. }) = report.applied {
+        if let Some(Applied::Node { networks, pods, probes, addresses }) = report.applied {
+            self.observed_addresses = addresses;
             for name in self.observed_networks.keys().chain(networks.keys()) {
                 if self.observed_networks.contains_key(name) != networks.contains_key(name) {
                     self.changed_networks.insert(name.clone());

@@ -162,6 +162,11 @@ impl Ipam {
         known.chain(unknown).collect()
     }
 
+    /// The number of addresses that are taken in `pool`.
+    pub fn count(&self, pool: &PoolKey) -> usize {
+        self.pools.get(pool).map_or(0, Addresses::count)
+    }
+
     /// The holder of an address. `None` also for those of [`PoolKey::Unknown`].
     pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
         self.pools.get(pool)?.holder(address)

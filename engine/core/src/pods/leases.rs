@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::slice;
 
-use eno_schemas::{Applied, Pool, Report};
+use eno_schemas::{Applied, Ipam, Pool, Report};
 use ipnet::IpNet;
 
 use crate::kinds::Spec;
@@ -56,6 +56,11 @@ fn lease_changed(store: &Store, pool: &PoolKey, address: IpAddr, work: &mut Work
     let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
     for key in subnets {
         let subnet = store.effective(&key, Spec::subnet);
+        if subnet.is_some_and(|subnet| subnet.ipam == Ipam::Eno) {
+            // No address is in its NetworkAttachmentDefinitions.
+            work.evaluate.insert(key);
+            continue;
+        }
         if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
             continue;
         }

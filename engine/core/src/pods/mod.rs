@@ -11,6 +11,7 @@ mod sample;
 pub mod state;
 mod sub_interfaces;
 pub mod template;
+pub mod usage;
 
 pub mod view;
 

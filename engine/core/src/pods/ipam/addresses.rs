@@ -32,6 +32,11 @@ impl Addresses {
         self.used.0.is_empty()
     }
 
+    /// The number of those that are taken.
+    pub fn count(&self) -> usize {
+        self.taken.len()
+    }
+
     pub fn holder(&self, address: IpAddr) -> Option<&Holder> {
         Some(&self.taken.get(&address)?.holder)
     }
