@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 
 use crate::{
-    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork, LinkName, NetworkProbes,
-    NodeAddresses, NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway, VlanSet,
+    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork,
+    LinkName, NetworkProbes, NodeAddresses, NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway,
+    VlanSet,
 };
 
 /// The MTU of an interface for which none is requested.
@@ -41,7 +42,12 @@ impl NodeDesired {
         });
         let probes = self.probes.iter().map(NetworkProbes::carried_out).collect();
         let addresses = self.addresses.iter().map(|(subnet, own)| (subnet.clone(), own.carried_out()));
-        Applied::Node { networks: networks.collect(), pods: pods.collect(), probes, addresses: addresses.collect() }
+        Applied::Node {
+            networks: networks.collect(),
+            pods: pods.collect(),
+            probes,
+            addresses: addresses.collect(),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::{
-    AppliedAddresses, AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text, VlanId, VlanSet,
+    AppliedAddresses, AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text,
+    VlanId, VlanSet,
 };
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in

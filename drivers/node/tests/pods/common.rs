@@ -122,8 +122,7 @@ impl Node {
                 BRIDGE.to_owned(),
                 HostNetwork::PodBridge { addresses: Vec::new(), mtu: None },
             )]),
-            pods: BTreeMap::new(),
-            probes: Vec::new(),
+            ..NodeDesired::default()
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();
