@@ -176,7 +176,7 @@ impl Locked<'_> {
             return Ok(Taken::Lease(net(&ranges, former.address)));
         }
         let wanted = who.wanted.iter().copied().find(|wanted| ranges.network.contains(wanted));
-        let last = self.last()?;
+        let last = self.last();
         let choice = |leases: &[Lease]| choose(&ranges, leases, last, (&who.namespace, &who.pod), wanted);
         let mut chosen = choice(&self.leases()?);
         if chosen.is_err() && self.release_gone()? {
@@ -251,10 +251,10 @@ impl Locked<'_> {
         Ok(Taken::Wait(reason))
     }
 
-    /// The address that was given last, as far as it is known: the file is not needed.
-    fn last(&self) -> Result<Option<IpAddr>, Error> {
-        let text = self.folder.read(LAST, MAX_FILE)?.unwrap_or_default();
-        Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()))
+    /// The address that was given last, as far as it is known: the search can begin anywhere.
+    fn last(&self) -> Option<IpAddr> {
+        let text = self.folder.read(LAST, MAX_FILE).ok()??;
+        std::str::from_utf8(&text).ok()?.parse().ok()
     }
 }
 
