@@ -62,11 +62,14 @@ impl Addresses {
     }
 
     /// Writes what the plugin may give, removes what pods that are gone have left, and returns what is in the pools. A
-    /// pool with a file that can't be used does not delay the others.
+    /// pool with a file that can't be used does not delay the others. Without the folder, nothing is written.
     pub async fn reconcile(
         &self,
         commanded: &Commanded,
     ) -> Result<BTreeMap<String, AppliedAddresses>, NamespaceError> {
+        if !self.0.folder.is_dir() {
+            return Ok(self.0.settle(commanded).1);
+        }
         let writing = Arc::clone(&self.0.writing).lock_owned().await;
         let (shared, commanded) = (Arc::clone(&self.0), commanded.clone());
         let settle = move || {

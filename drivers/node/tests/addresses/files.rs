@@ -129,7 +129,8 @@ async fn garbage_is_what_has_no_namespace_any_more() {
     assert_eq!((applied["blue"].used.len(), applied["blue"].waiting.len()), (8, 1));
 
     fs::remove_file(&gone.path).unwrap();
-    node.sandbox("another").mount(&replaced.path);
+    let another = node.sandbox("another");
+    another.mount(&replaced.path);
     // A file without a namespace: its mount may be one that the agent does not see.
     fs::remove_file(&unmounted.path).unwrap();
     fs::write(&unmounted.path, "").unwrap();

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::netlink::Namespace;
 use eno_ipam::{Netns, PoolDir, Requester, Root, Taken};
 use eno_schemas::{AppliedAddresses, NodeAddresses, PodAddress};
 use ipnet::IpNet;
+use serde_json::Value;
 
 pub type Commanded = BTreeMap<String, NodeAddresses>;
 
@@ -62,7 +65,7 @@ impl Node {
         sandbox
     }
 
-    /// Asks for an address as the plugin does, by the same path of its code.
+    /// Asks for an address once, by the library of the plugin.
     pub fn add(&self, subnet: &str, sandbox: &Sandbox) -> Option<IpAddr> {
         let who = Requester {
             container: sandbox.name.clone(),
@@ -76,6 +79,32 @@ impl Node {
             Taken::Lease(net) => Some(net.addr()),
             Taken::Wait(_) => None,
         }
+    }
+
+    /// Runs the plugin as a container runtime does: the address of ADD.
+    pub fn plugin(&self, command: &str, subnet: &str, sandbox: &Sandbox) -> Option<IpAddr> {
+        let config = serde_json::json!({
+            "cniVersion": "1.0.0", "name": "net", "type": "macvlan", "ipam": {"type": "eno-ipam", "pools": [subnet]},
+        });
+        let program = Path::new(env!("CARGO_BIN_EXE_eno-driver-node")).with_file_name("eno-ipam");
+        assert!(program.exists(), "{} is missing: cargo build -p eno-ipam", program.display());
+        let mut plugin = Command::new(program)
+            .env("ENO_IPAM_DIR", self.ipam())
+            .env("CNI_COMMAND", command)
+            .env("CNI_CONTAINERID", &sandbox.name)
+            .env("CNI_NETNS", &sandbox.path)
+            .env("CNI_IFNAME", "net1")
+            .env("CNI_ARGS", format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod-of-{}", sandbox.name))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        plugin.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+        let output = plugin.wait_with_output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert!(output.status.success(), "{command} of {}: {answer}", sandbox.name);
+        let address: IpNet = answer["ips"][0]["address"].as_str()?.parse().unwrap();
+        Some(address.addr())
     }
 
     pub fn del(&self, subnet: &str, sandbox: &Sandbox) -> bool {

@@ -1,5 +1,8 @@
 //! The program, with its two capabilities only, is killed while pods start.
 
+use std::path::Path;
+use std::process::{self, Stdio};
+
 use eno_conformance::{Engine, NatsServer};
 use eno_schemas::{Applied, AppliedAddresses, Command, Desired, NodeDesired, Report};
 
@@ -44,16 +47,16 @@ async fn check() {
     engine.command(&command(1, block("192.0.2.16/30"))).await;
     reported(1, &|found| found.held == nets(&["192.0.2.16/30"])).await;
     let pods: Vec<_> = (0..4).map(|pod| node.sandbox(&format!("c{pod}"))).collect();
-    let first = node.add("blue", &pods[0]).unwrap();
+    let first = node.plugin("ADD", "blue", &pods[0]).unwrap();
     reported(1, &|found| used(found) == [first]).await;
 
     program.kill().await.unwrap();
-    let second = node.add("blue", &pods[1]).unwrap();
+    let second = node.plugin("ADD", "blue", &pods[1]).unwrap();
     program = start();
     reported(1, &|found| used(found) == [first, second]).await;
     program.kill().await.unwrap();
     engine.command(&command(2, block("192.0.2.18/31"))).await;
-    node.del("blue", &pods[0]);
+    node.plugin("DEL", "blue", &pods[0]);
     program = start();
     let found = reported(2, &|found| used(found) == [second]).await;
     assert_eq!(found.held, nets(&["192.0.2.17/32", "192.0.2.18/31"]));
@@ -68,4 +71,24 @@ async fn check() {
 fn command(sequence: u64, addresses: Commanded) -> Command {
     let desired = NodeDesired { cluster: "test".to_owned(), addresses, ..NodeDesired::default() };
     Command::new("node", "node1", (1, sequence), Desired::Node(desired))
+}
+
+#[test]
+fn installed_plugin_is_the_program_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_eno-driver-node")).with_file_name("eno-ipam");
+    let install = |folder: &Path| {
+        process::Command::new(&program).arg("install").arg(folder).output().expect("cargo build -p eno-ipam")
+    };
+    // Twice: at each start of the agent's pod.
+    for _ in 0..2 {
+        assert!(install(folder.path()).status.success());
+    }
+    let installed = folder.path().join("eno-ipam");
+    assert!(std::fs::read(&installed).unwrap() == std::fs::read(&program).unwrap());
+    let version =
+        process::Command::new(&installed).env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output();
+    assert!(version.unwrap().status.success());
+    let failed = install(&folder.path().join("missing"));
+    assert!(!failed.status.success() && String::from_utf8_lossy(&failed.stderr).contains("missing"));
 }
