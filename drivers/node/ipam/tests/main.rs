@@ -3,3 +3,4 @@
 mod choice;
 mod common;
 mod files;
+mod plugin;
