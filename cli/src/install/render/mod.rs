@@ -343,7 +343,7 @@ mod tests {
             "image: r/eno:v1\nnatsImage: r/nats:v1\nimagePullPolicy: Never\nimagePullSecrets: [pull]\n\
              nats: {replicas: 3, storageClass: fast, storageSize: 9Gi, memoryLimit: 1Gi}\nclusterID: lab1\n\
              callbackDeny: [10.244.0.0/16, 10.96.0.0/12]\nruntimeDirectory: /run/crio\n\
-             openvswitchDirectory: /var/run/ovs\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
+             openvswitchDirectory: /var/run/ovs\ncniDirectory: /usr/libexec/cni\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
              nadDefinition: true\nnodeMetrics: true\nverify: false\n\
              agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
         );
@@ -381,6 +381,8 @@ mod tests {
             r#"{"hostPath":{"path":"/run/crio"},"name":"runtime"}"#,
             r#"{"mountPath":"/run/crio","mountPropagation":"HostToContainer","name":"runtime","readOnly":true}"#,
             r#""path":"/var/run/ovs""#,
+            r#"{"hostPath":{"path":"/usr/libexec/cni","type":"DirectoryOrCreate"},"name":"cni"}"#,
+            r#""image":"r/eno:v1","imagePullPolicy":"Never","name":"cni-plugin""#,
             r#"{"name":"ENO_ALLOW_INTERFACES","value":"eth1,eth2"}"#,
             r#"{"name":"ENO_OVS_DATAPATH","value":"netdev"}"#,
             r#"{"name":"ENO_OVSDB","value":"tcp:127.0.0.1:6640"}"#,

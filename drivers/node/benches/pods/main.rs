@@ -161,8 +161,7 @@ fn desired(pods: std::ops::Range<u32>) -> NodeDesired {
         cluster: "bench".to_owned(),
         networks: BTreeMap::from([(BRIDGE.to_owned(), network)]),
         pods: pods.map(|at| (uid(at), pod(at))).collect(),
-        probes: Vec::new(),
-        addresses: BTreeMap::new(),
+        ..NodeDesired::default()
     }
 }
 

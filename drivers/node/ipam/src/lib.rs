@@ -16,6 +16,7 @@
 
 pub mod choice;
 mod folder;
+pub mod install;
 mod lease;
 mod pool;
 

@@ -56,9 +56,7 @@ impl TestNode {
         let desired = NodeDesired {
             cluster: CLUSTER.to_owned(),
             networks: BTreeMap::from([("br0".to_owned(), network)]),
-            pods: BTreeMap::new(),
-            probes: Vec::new(),
-            addresses: BTreeMap::new(),
+            ..NodeDesired::default()
         };
         Self { host, pod, desired }
     }

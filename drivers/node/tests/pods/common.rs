@@ -122,9 +122,7 @@ impl Node {
                 BRIDGE.to_owned(),
                 HostNetwork::PodBridge { addresses: Vec::new(), mtu: None },
             )]),
-            pods: BTreeMap::new(),
-            probes: Vec::new(),
-            addresses: BTreeMap::new(),
+            ..NodeDesired::default()
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();

@@ -14,6 +14,8 @@
 //! has not the address that CHECK expects. A pod for which there is no address waits 20 s, then ADD fails with 11.
 //!
 //! The folder of the pools is `/var/lib/eno/ipam`, for tests `ENO_IPAM_DIR`.
+//!
+//! `eno-ipam install DIR` copies the program into a folder of CNI plugins.
 
 mod answer;
 mod changes;
@@ -21,10 +23,13 @@ mod failure;
 mod operations;
 mod request;
 
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use eno_ipam::Root;
+use eno_ipam::install::install;
 use serde_json::Value;
 
 use crate::failure::{Code, Failure};
@@ -34,6 +39,16 @@ use crate::request::{Request, Version};
 const MAX_INPUT: u64 = 1 << 20;
 
 fn main() -> ExitCode {
+    // A container runtime passes no arguments.
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match &*arguments {
+        [] => {}
+        [command, folder] if command == "install" => return install_in(folder.as_ref()),
+        _ => {
+            eprintln!("eno-ipam is a CNI plugin without arguments, or: eno-ipam install DIR");
+            return ExitCode::FAILURE;
+        }
+    }
     let config = read();
     let version = config.as_ref().map_or(&Value::Null, |config| &config["cniVersion"]);
     let version = version.as_str().unwrap_or(Version::NEWEST).to_owned();
@@ -45,6 +60,19 @@ fn main() -> ExitCode {
     match writeln!(std::io::stdout(), "{answer}") {
         Ok(()) => code,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn install_in(folder: &Path) -> ExitCode {
+    let installed = std::env::current_exe()
+        .map_err(|error| format!("find this program: {error}"))
+        .and_then(|program| install(&program, folder).map_err(|error| error.to_string()));
+    match installed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("can't install the CNI plugin in {}: {error}", folder.display());
+            ExitCode::FAILURE
+        }
     }
 }
 
