@@ -39,7 +39,7 @@ async fn until(node: &Node, changed: &mut (impl Stream<Item = ()> + Unpin), what
             changed.next().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(what);
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect(what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
