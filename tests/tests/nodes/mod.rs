@@ -13,3 +13,4 @@ mod probe_faults;
 mod probes;
 mod sandbox_nodes;
 mod scheduling;
+mod sub_interfaces;

@@ -117,7 +117,7 @@ async fn no_vlan_is_made_on_an_interface_that_leads_elsewhere() {
         ip(&node.host, &format!("link add link {lower} name {name} netns {to} type macvlan mode bridge"))
             .await;
     }
-    ip(&pod, "link add net5 type dummy").await;
+    ip(&pod, "link add net5 type bridge").await;
     // A pair in the pod whose indexes are those of an end on the host.
     let index = named(&node.host, "host-net1").await.index;
     ip(&pod, &format!("link add net6 type veth peer name net7 index {index}")).await;
