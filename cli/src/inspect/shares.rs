@@ -169,9 +169,9 @@ mod tests {
         let used =
             |address: &str| PodAddress { address: ip(address), namespace: "ns".into(), pod: "p".into() };
         let own = AppliedAddresses {
-            held: Vec::new(),
             used: vec![used("10.0.0.9"), used("10.0.0.18"), used("10.0.0.32")],
             waiting: vec![WaitingPod { namespace: "ns".into(), pod: "q".into(), address: None }],
+            ..AppliedAddresses::default()
         };
         let generation = Generation { term: 1, sequence: 1, hash: String::new() };
         let mut report = Report::new((NODE_DRIVER, "node1"), generation, ("lab", "1970-01-01T00:00:00Z"));
