@@ -54,7 +54,10 @@ pub use pods::{
     PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment, VlanFields,
 };
 pub use route::{Route, RouteSpec};
-pub use status::{Condition, ConfigStatus, EnoResource, LastTransaction, Placement, PortBefore, Status};
+pub use status::{
+    Condition, ConfigStatus, EnoResource, FixedAddress, LastTransaction, NodeBlocks, Placement, PortBefore,
+    Status,
+};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
 pub use verification::{VERIFY_ANNOTATION, Verification, VerificationResult, VerifyRequest};
 pub use vrf::{VRF, VRFSpec, VrfDevice};

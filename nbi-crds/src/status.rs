@@ -85,6 +85,36 @@ pub struct Placement {
     pub retryable: Option<bool>,
 }
 
+/// The addresses of a Subnet that a node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBlocks {
+    /// The node.
+    #[schemars(length(max = 253))]
+    pub node: String,
+    /// What it may give to its pods, as networks such as 10.0.0.16/28.
+    #[schemars(length(max = 4096), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub blocks: Vec<String>,
+}
+
+/// An address of a Subnet that is that of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FixedAddress {
+    /// The address.
+    #[schemars(length(max = 45))]
+    pub address: String,
+    /// The namespace of the pod.
+    #[schemars(length(max = 253))]
+    pub namespace: String,
+    /// The pod.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    /// The node where the pod is, or was.
+    #[schemars(length(max = 253))]
+    pub node: String,
+}
+
 /// A `metav1.Condition` whose time keeps fractions of seconds.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,6 +271,16 @@ pub struct Status<P = Phase> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
     pub addresses: Vec<Lease>,
+    /// The addresses that nodes have with Ipam eno, by node. A node gives them to its pods. Written and read by the engine
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<NodeBlocks, 20000>")]
+    pub node_addresses: Vec<NodeBlocks>,
+    /// The addresses that are those of single pods, with Ipam eno: pods that ask for one, and pods of StatefulSets where the
+    /// Subnet is Sticky. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<FixedAddress, 20000>")]
+    pub fixed_addresses: Vec<FixedAddress>,
     /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::left_out")]

@@ -110,7 +110,7 @@ impl Described for Subnet {
     const IS_OF_NFVOS: bool = true;
 
     fn definition() -> CustomResourceDefinition {
-        with_status::<Self>(&[])
+        with_status::<Self>(&["nodeAddresses", "fixedAddresses"])
     }
 }
 

@@ -46,6 +46,7 @@ pub use schedule::{
     DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
+pub use status::addresses::{FixedAddress, NodeBlocks};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};

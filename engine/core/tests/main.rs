@@ -3,7 +3,9 @@
 #![allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 
 mod absent_kinds;
+mod address_histories;
 mod address_pools;
+mod addresses;
 mod attachment_users;
 mod closed_ports;
 mod cluster_id_clashes;

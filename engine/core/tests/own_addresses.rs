@@ -39,7 +39,7 @@ fn report(w: &mut World, node: &str, used: &[(&str, &str)], waiting: &[&str]) {
     let waiting =
         waiting.iter().map(|pod| WaitingPod { namespace: "ns".into(), pod: (*pod).into(), address: None });
     let held = used.iter().map(|used| used.address.into()).collect();
-    let own = AppliedAddresses { held, waiting: waiting.collect(), used };
+    let own = AppliedAddresses { held, waiting: waiting.collect(), used, unread: None };
     addresses.insert("sn".into(), own);
     w.report(&target, Outcome::Applied, Some(applied), Vec::new());
     w.settle();

@@ -49,7 +49,7 @@ async fn interfaces_of_vlans_follow_the_one_that_they_are_on() {
         return;
     }
     let (mut node, pod) = Node::with_pod().await;
-    node.audit(Duration::from_secs(600));
+    node.audit(Duration::from_mins(10));
     node.want("a", vlans());
     let rejected = node.reconcile().await.rejected;
     assert_eq!(rejected.len(), usize::from(VLANS));
@@ -154,7 +154,7 @@ async fn no_vlan_is_made_on_an_interface_that_leads_elsewhere() {
 #[ignore = "needs root: makes network namespaces"]
 async fn interface_that_comes_later_is_noticed() {
     let (mut node, pod) = Node::with_pod().await;
-    node.audit(Duration::from_secs(600));
+    node.audit(Duration::from_mins(10));
     node.want("a", vec![vlan("net1", 100)]);
     assert!(node.reconcile().await.rejected[0].reason.contains("has no interface net1"));
     let mut changed = std::pin::pin!(node.pods.changed());
@@ -165,5 +165,5 @@ async fn interface_that_comes_later_is_noticed() {
             changed.next().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), noticed).await.expect("a notification");
+    tokio::time::timeout(Duration::from_mins(1), noticed).await.expect("a notification");
 }

@@ -42,7 +42,8 @@ impl Engine {
             return None;
         };
         if let Target::Node(name) = target
-            && self.node.record_issued(name, &participant.hash)
+            && let is_stored = self.schedule.is_commanded(target, &participant.driver, &participant.hash)
+            && self.node.record_issued(name, &participant.hash, is_stored)
         {
             let changes = self.node.changes(name, &mut self.work);
             self.change_node(name, changes);
@@ -73,6 +74,7 @@ impl Engine {
     /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
     pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
         self.schedule.now = now.elapsed;
+        self.pods.wake_ranges(now.elapsed);
         let at = Name::from(now.at.as_str());
         let mut result = Reconciled::default();
         loop {
@@ -95,6 +97,7 @@ impl Engine {
                 self.schedule.purge(target, driver);
             }
         }
+        result.next = result.next.into_iter().chain(self.pods.next_wake()).min();
         result.removed.extend(self.schedule.take_purges());
         result.republished = self.schedule.take_republished();
         result.unissued = self.schedule.take_unissued();

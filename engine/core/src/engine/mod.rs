@@ -131,6 +131,7 @@ impl Engine {
             Event::Pod(pod) => {
                 self.nad.set_user(&self.store, &pod, self.config.nodes, &mut self.work);
                 if self.config.nodes {
+                    self.pods.set_user(&pod);
                     self.pods.update(&mut self.node, *pod, !self.startup.is_over);
                 }
             }
@@ -140,6 +141,7 @@ impl Engine {
             Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
             Event::PodGone(uid) => {
                 self.nad.remove_user(&self.store, &uid, &mut self.work);
+                self.pods.remove_user(&uid);
                 self.with_pods(|pods, cx| pods.remove(cx, &uid));
             }
             Event::Stopped(workload, nads) => {
@@ -260,7 +262,12 @@ impl Engine {
                 self.validate_first();
             } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
             } else if !self.pods.step(
-                &mut Context { store: &self.store, nodes: &mut self.node, work: &mut self.work },
+                &mut Context {
+                    store: &self.store,
+                    nodes: &mut self.node,
+                    work: &mut self.work,
+                    now: self.schedule.now,
+                },
                 &self.startup.early_reports,
             ) {
                 return;
@@ -292,7 +299,7 @@ impl Engine {
         if key.kind.facts().admits_trunks {
             self.work.trunks = true;
         }
-        self.pods.object_validated(&key);
+        self.pods.object_validated(&self.store, &self.config, &key);
         if key.kind == Kind::Subnet {
             self.nad.index_subnet(&self.store, &key.name);
         }
@@ -386,8 +393,8 @@ impl Engine {
 
     /// Changes pods, which read and change other parts.
     fn with_pods(&mut self, change: impl FnOnce(&mut Pods, &mut Context<'_>)) {
-        let (store, nodes, work) = (&self.store, &mut self.node, &mut self.work);
-        change(&mut self.pods, &mut Context { store, nodes, work });
+        let (store, nodes, work, now) = (&self.store, &mut self.node, &mut self.work, self.schedule.now);
+        change(&mut self.pods, &mut Context { store, nodes, work, now });
     }
 
     fn validator(&self) -> Validator<'_> {
@@ -435,6 +442,7 @@ impl Engine {
             let (name, is_alive) = (Name::from(name), self.schedule.live_drivers.contains(driver));
             self.node.set_alive(&name, is_alive, &mut self.work);
             self.node.reevaluate_waiters(&name, &mut self.work);
+            self.pods.follow_nodes();
         }
         self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }

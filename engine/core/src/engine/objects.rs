@@ -83,6 +83,7 @@ impl Engine {
             self.status.reevaluate_removed(&key.name);
         }
         self.nad.remove_object(&self.store, key, record.as_ref(), &mut self.work);
+        self.pods.follow_object(&self.store, key);
         if key.kind.facts().has_vlan {
             self.work.claim.insert(key.clone());
             self.work.place.insert(key.clone());

@@ -85,7 +85,7 @@ impl Engine {
         self.fabric.start(&self.config, &self.store, &switches, had, &mut self.work);
         for (name, _) in self.store.nodes() {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
-                self.node.record_issued(name, &desired.hash());
+                self.node.record_issued(name, &desired.hash(), false);
             }
         }
         for (name, desired, hash) in &nodes {
@@ -100,6 +100,7 @@ impl Engine {
         // What a former leader commanded may stay in use.
         self.work.place.extend(self.store.of_kind(Kind::VRF).map(|(key, _)| key.clone()));
         self.node.inherit();
+        self.pods.start_ranges();
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }

@@ -161,6 +161,7 @@ impl<'a> Evaluator<'a> {
         if key.kind == Kind::Subnet && !record.deleting {
             self.note_next_hops(key, &mut finding.evaluation);
             self.note_few_addresses(key, &mut finding.evaluation);
+            self.note_leases(key, &mut finding.evaluation);
         }
         Some(finding)
     }
@@ -353,7 +354,8 @@ impl<'a> Evaluator<'a> {
             .remains_on_switches(key, &mut evaluation)
             .or_else(|| self.remains_of_nad(key))
             .or_else(|| self.hosts.remains(key, &mut evaluation))
-            .or_else(|| self.pods.remains(key, &mut evaluation));
+            .or_else(|| self.pods.remains(key, &mut evaluation))
+            .or_else(|| self.pods.remaining_addresses(key, &mut evaluation));
         match remains {
             Some(remains) => Finding::new(Phase::Terminating, remains, evaluation),
             None => Finding::new(Phase::Deleted, std::mem::take(&mut evaluation.final_message), evaluation),

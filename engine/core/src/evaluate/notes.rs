@@ -9,6 +9,8 @@ use crate::kinds::{AttachmentSpec, Plugin, compat};
 use crate::nad::pools::AddressPool;
 use crate::nad::render::{Leases, exhausted, nad_subnets};
 use crate::nad::sharing::attachments_on;
+use crate::name::and_more;
+use crate::pods::ranges::Findings;
 use crate::status::evaluation::Evaluation;
 use crate::{ConditionReason, ConditionType, Key};
 
@@ -94,6 +96,31 @@ impl Evaluator<'_> {
             spec.connection_point
         );
         evaluation.note(ConditionType::TrunkChecked, false, ConditionReason::NicsUnknown, message);
+    }
+
+    /// Adds the conditions on addresses that nodes give to pods.
+    pub fn note_leases(&self, key: &Key, evaluation: &mut Evaluation) {
+        let Some(Findings { conflicts, refused, none_left }) = self.pods.pods.findings(&key.name) else {
+            return;
+        };
+        if let Some(first) = conflicts.first() {
+            let message = format!("{}; delete one of the two", and_more(first, conflicts.len()));
+            evaluation.note(
+                ConditionType::AddressesUnique,
+                false,
+                ConditionReason::DuplicateAddress,
+                message,
+            );
+        }
+        if let Some(waiting) = none_left {
+            let message = format!(
+                "{waiting} waits for an address, and none is left; widen the AllocationPool or the network, or delete pods"
+            );
+            evaluation.note(ConditionType::AddressesAssigned, false, ConditionReason::NoneLeft, message);
+        } else if let Some(first) = refused.first() {
+            let message = format!("{}; let it ask for another", and_more(first, refused.len()));
+            evaluation.note(ConditionType::AddressesAssigned, false, ConditionReason::Refused, message);
+        }
     }
 
     /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.

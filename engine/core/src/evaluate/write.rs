@@ -9,8 +9,9 @@ use crate::store::record::Record;
 use crate::vlan::vid_of;
 use crate::work::Work;
 use crate::{
-    About, Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction,
-    Name, NoticeKind, PlacementStatus, PodEntry, PortMemory, Status, Verification,
+    About, Condition, ConditionReason, ConditionState, ConditionType, Effect, FixedAddress, Key, Kind,
+    LastTransaction, Name, NodeBlocks, NoticeKind, PlacementStatus, PodEntry, PortMemory, Status,
+    Verification,
 };
 
 /// What a status shows of the parts of the engine, beside the phase and the conditions.
@@ -32,7 +33,11 @@ pub(crate) struct Facts {
     pods: Vec<PodEntry>,
     /// The nodes that have the bridge of a Bridge.
     nodes: Vec<Name>,
-    /// The revision of the leases in `pods`.
+    /// The blocks of a Subnet that nodes have.
+    node_addresses: Vec<NodeBlocks>,
+    /// The addresses of a Subnet that are those of single pods.
+    fixed_addresses: Vec<FixedAddress>,
+    /// The revision of the leases.
     leased: u64,
     /// The answer to its request for new probes.
     verification: Option<Verification>,
@@ -58,7 +63,12 @@ impl Evaluator<'_> {
     pub fn facts(&self, key: &Key) -> Facts {
         let points = self.fabric.points_of(key).filter(|_| key.kind == Kind::L2Service);
         let device = self.fabric.device(&key.name).filter(|_| key.kind == Kind::FabricDevice);
+        let subnet = Some(&key.name).filter(|_| key.kind == Kind::Subnet);
+        let leases = subnet.map(|name| self.pods.pods.listed(name));
+        let (node_addresses, fixed_addresses) = leases.unwrap_or_default();
         Facts {
+            node_addresses,
+            fixed_addresses,
             address_pool: self.nad.pool(key).and_then(AddressPool::service).cloned(),
             connection_points: points.cloned().collect(),
             switch_ports: self.switch_ports(key),
@@ -220,6 +230,8 @@ fn build(
         pending_changes: device.map(|device| device.pending_changes),
         pods: facts.pods.clone(),
         nodes: facts.nodes.clone(),
+        node_addresses: facts.node_addresses.clone(),
+        fixed_addresses: facts.fixed_addresses.clone(),
         leased: facts.leased,
         verification: facts.verification.clone(),
         ready_inputs: evaluation.inputs.filter(|_| *phase == Phase::Ready),

@@ -4,7 +4,7 @@
 //! change. A change of one VLAN costs one entry here and one mark per node. The state of a node is rendered when it
 //! is published.
 
-mod addresses;
+pub mod addresses;
 pub mod demands;
 mod lookups;
 pub mod points;
@@ -18,7 +18,9 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, HostNetwork, NodeDesired, NodePod, Report, VlanId, VlanSet};
+use eno_schemas::{
+    AppliedAddresses, Desired, HostNetwork, NodeAddresses, NodeDesired, NodePod, Report, VlanId, VlanSet,
+};
 
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
@@ -114,7 +116,7 @@ impl Nodes {
         self.changed.remove(name);
         let Some(node) = self.targets.remove(name) else { return false };
         work.evaluate.extend(node.waiters);
-        work.evaluate.extend(node.observed_addresses.keys().map(|name| addresses::subnet(name)));
+        work.evaluate.extend(node.observed_addresses.keys().map(addresses::subnet));
         work.forget.push(Target::Node(name.clone()));
         true
     }
@@ -210,6 +212,16 @@ impl Nodes {
         self.change(node, |target, version| target.want_bridge(name, bridge, version));
     }
 
+    /// Sets the addresses of a Subnet that a node may give to pods; `None`: the Subnet is not commanded.
+    pub fn want_addresses(&mut self, node: &Name, subnet: &Name, addresses: Option<NodeAddresses>) {
+        self.change(node, |target, version| target.want_addresses(subnet, addresses, version));
+    }
+
+    /// The nodes that reported on addresses of a Subnet.
+    pub fn observed_addresses(&self, subnet: &Name) -> impl Iterator<Item = (&Name, &AppliedAddresses)> {
+        self.targets.iter().filter_map(|(name, node)| Some((name, node.observed_addresses(subnet)?)))
+    }
+
     /// Tracks a pod that loses something on a node, which an earlier process may have given it.
     pub fn track_removal(&mut self, node: &Name, uid: &Name) {
         if let Some(target) = self.targets.get_mut(node) {
@@ -291,10 +303,11 @@ impl Nodes {
     }
 
     /// Records that the present desired state of a node is issued, with its hash. Returns true when that confirms
-    /// something at once: a state that the node has already reported gets no new report.
-    pub fn record_issued(&mut self, name: &Name, hash: &str) -> bool {
+    /// something at once: a state that the node has already reported gets no new report. `is_stored`: NATS holds this
+    /// state.
+    pub fn record_issued(&mut self, name: &Name, hash: &str, is_stored: bool) -> bool {
         let version = self.version;
-        self.targets.get_mut(name).is_some_and(|target| target.record_issued(hash, version))
+        self.targets.get_mut(name).is_some_and(|target| target.record_issued(hash, version, is_stored))
     }
 
     /// Records that a former leader commanded the present desired state, with other probes, by the hash of its command.
@@ -302,7 +315,7 @@ impl Nodes {
     pub fn begin_with_hash(&mut self, name: &Name, cluster: &str, former: &NodeDesired, hash: &str) {
         let Some(Desired::Node(own)) = self.render(name, cluster) else { return };
         if (NodeDesired { probes: former.probes.clone(), ..own }) == *former {
-            self.record_issued(name, hash);
+            self.record_issued(name, hash, false);
         }
     }
 
@@ -347,7 +360,7 @@ mod tests {
         assert!(nodes.add_node(&node, true) && !nodes.add_node(&node, true));
         nodes.emit(&mut work);
         let before = nodes.render(&node, "lab").expect("a desired state");
-        assert!(!nodes.record_issued(&node, &before.hash()), "nothing was reported yet");
+        assert!(!nodes.record_issued(&node, &before.hash(), true), "nothing was reported yet");
         let change = nodes.plan(&config(), &store, &key(Kind::ConnectionPoint, "cp"), &mut work);
         assert!(change.changed && nodes.render(&node, "lab") != Some(before));
         work = Work::default();

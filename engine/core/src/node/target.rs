@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use eno_schemas::{
     Applied, AppliedAddresses, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item,
-    NetworkProbes, NodeDesired, NodePod, Outcome, Rejection, Report, VlanId,
+    NetworkProbes, NodeAddresses, NodeDesired, NodePod, Outcome, Rejection, Report, VlanId,
 };
 
+use crate::node::addresses;
 use crate::node::probes::{Results, bounded};
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
@@ -29,12 +30,16 @@ pub struct NodeTarget {
     pods: BTreeMap<Name, PodSlot>,
     /// The pod bridges wanted on it, by name.
     bridges: BTreeMap<String, HostNetwork>,
+    /// The addresses that it may give to pods, by Subnet.
+    addresses: BTreeMap<Name, NodeAddresses>,
     /// The host networks of the last report, by name.
     observed_networks: BTreeMap<String, AppliedNetwork>,
     /// The interfaces of the last report, by pod uid and link id.
     observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
-    /// The addresses of Subnets of the last report, by the name of the Subnet.
-    pub(super) observed_addresses: BTreeMap<String, AppliedAddresses>,
+    /// The addresses of the last report, by Subnet.
+    pub(super) observed_addresses: BTreeMap<Name, AppliedAddresses>,
+    /// The version that [`Self::observed_addresses`] follow. `None`: no state of this process.
+    addresses_version: Option<u64>,
     /// The rejections of the last report.
     rejected: Vec<Rejection>,
     /// The failure of the last report, if it was one.
@@ -62,6 +67,8 @@ pub struct NodeTarget {
     first_report_handled: bool,
     /// Host networks that appeared or disappeared, for [`Self::take_changes`].
     changed_networks: BTreeSet<String>,
+    /// Subnets of which it has other addresses, for [`Self::take_changes`].
+    changed_addresses: BTreeSet<Name>,
     /// It was there before this process.
     pub(super) is_inherited: bool,
     /// It has reported, if only to an earlier process.
@@ -103,6 +110,8 @@ pub(crate) struct NodeChanges {
     pub all_pods: bool,
     /// Host networks that appeared or disappeared.
     pub networks: BTreeSet<String>,
+    /// Subnets of which it has other addresses.
+    pub addresses: BTreeSet<Name>,
     /// All pod bridges on the node may have changed.
     pub all_bridges: bool,
 }
@@ -186,6 +195,35 @@ impl NodeTarget {
         true
     }
 
+    /// Sets the addresses of a Subnet that it may give to pods; `None`: the Subnet is not commanded. Returns true on a
+    /// change.
+    pub fn want_addresses(&mut self, subnet: &Name, addresses: Option<NodeAddresses>, version: u64) -> bool {
+        if self.addresses.get(subnet) == addresses.as_ref() {
+            return false;
+        }
+        match addresses {
+            Some(addresses) => self.addresses.insert(subnet.clone(), addresses),
+            None => self.addresses.remove(subnet),
+        };
+        self.touch(version);
+        true
+    }
+
+    /// The addresses of a Subnet that it had at its last report.
+    pub fn observed_addresses(&self, subnet: &Name) -> Option<&AppliedAddresses> {
+        self.observed_addresses.get(subnet)
+    }
+
+    /// True when its last report tells what it has of a Subnet after all that was wanted at `version`. An agent that does
+    /// not know of addresses tells nothing.
+    pub fn has_confirmed_addresses(&self, subnet: &Name, version: u64) -> bool {
+        let tells = match self.observed_addresses.get(subnet) {
+            Some(own) => own.unread.is_none(),
+            None => !self.addresses.contains_key(subnet),
+        };
+        tells && self.addresses_version.is_some_and(|applied| applied >= version.min(self.desired_version))
+    }
+
     /// The complete desired state, with these networks of connection points and probes.
     pub fn render(
         &self,
@@ -197,18 +235,15 @@ impl NodeTarget {
             networks.entry(name.clone()).or_insert_with(|| bridge.clone());
         }
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
-        Desired::Node(NodeDesired {
-            cluster: cluster.into(),
-            networks,
-            pods,
-            probes,
-            addresses: BTreeMap::new(),
-        })
+        let addresses =
+            self.addresses.iter().map(|(subnet, own)| (subnet.to_string(), own.clone())).collect();
+        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods, probes, addresses })
     }
 
     /// Records that the desired state of `version` is issued, with its hash. Returns true when that confirms
-    /// something at once: a state that the node has already reported gets no new report.
-    pub fn record_issued(&mut self, hash: &str, version: u64) -> bool {
+    /// something at once: a state that the node has already reported gets no new report. `is_stored`: NATS holds this
+    /// state, so that no other one was commanded since.
+    pub fn record_issued(&mut self, hash: &str, version: u64, is_stored: bool) -> bool {
         self.issued.pop_back_if(|(last, _)| last == hash);
         self.issued.push_back((hash.to_owned(), version));
         if self.issued.len() > MAX_ISSUED {
@@ -218,6 +253,9 @@ impl NodeTarget {
             && self.applied_version.is_none_or(|applied| applied < self.desired_version);
         if confirmed {
             self.applied_version = Some(version);
+            if is_stored && self.addresses_version.is_some() {
+                self.addresses_version = Some(version);
+            }
             self.changed_pods.append(&mut self.unconfirmed);
             self.losing.clear();
         }
@@ -245,8 +283,8 @@ impl NodeTarget {
             self.changed_pods.extend(self.pods.keys().cloned());
         }
         self.changed_pods.append(&mut self.unconfirmed);
+        let mut are_read = false;
         if let Some(Applied::Node { networks, pods, probes, addresses }) = report.applied {
-            self.observed_addresses = addresses;
             for name in self.observed_networks.keys().chain(networks.keys()) {
                 if self.observed_networks.contains_key(name) != networks.contains_key(name) {
                     self.changed_networks.insert(name.clone());
@@ -262,11 +300,16 @@ impl NodeTarget {
             let probes =
                 probes.map(|found| ((found.point.as_str().into(), found.network.clone()), found.into()));
             self.probes = probes.collect();
+            are_read = self.observe_addresses(addresses);
         }
         if applied {
             let hash = report.generation.hash;
             let applied_version = self.issued.iter().rev().find(|(known, _)| *known == hash);
-            self.applied_version = applied_version.map(|(_, version)| *version).or(self.applied_version);
+            let applied_version = applied_version.map(|(_, version)| *version);
+            self.applied_version = applied_version.or(self.applied_version);
+            if are_read {
+                self.addresses_version = applied_version.or(self.addresses_version);
+            }
             self.reported_hash = Some(hash);
         }
         if self.applied_version.is_none_or(|applied_version| applied_version < self.desired_version) {
@@ -283,6 +326,18 @@ impl NodeTarget {
         change
     }
 
+    /// Returns false when there are more than are read: then the earlier ones stay.
+    fn observe_addresses(&mut self, reported: BTreeMap<String, AppliedAddresses>) -> bool {
+        let Some(addresses) = addresses::bounded(reported) else { return false };
+        for subnet in self.observed_addresses.keys().chain(addresses.keys()) {
+            if self.observed_addresses.get(subnet) != addresses.get(subnet) {
+                self.changed_addresses.insert(subnet.clone());
+            }
+        }
+        self.observed_addresses = addresses;
+        true
+    }
+
     /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> NodeChanges {
         let is_first = self.is_known() && !self.first_report_handled;
@@ -291,6 +346,7 @@ impl NodeTarget {
             pods: std::mem::take(&mut self.changed_pods),
             all_pods: is_first,
             networks: std::mem::take(&mut self.changed_networks),
+            addresses: std::mem::take(&mut self.changed_addresses),
             all_bridges: false,
         }
     }

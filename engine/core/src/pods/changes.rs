@@ -12,7 +12,7 @@ use crate::pods::{Context, PodState, Pods, requested};
 use crate::status::Status;
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Effect, Key, Kind, Name, Pod, Target};
+use crate::{Config, Effect, Key, Kind, Name, Pod, Target};
 
 impl Pods {
     /// Takes what other parts request.
@@ -24,6 +24,7 @@ impl Pods {
     /// True when [`Self::step`] and [`Self::emit_views`] have nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.restore_queue.is_empty()
+            && self.ranges.is_idle()
             && self.queue_first.is_empty()
             && self.queue.is_empty()
             && self.view_queue.is_empty()
@@ -34,10 +35,15 @@ impl Pods {
     pub(crate) fn step(&mut self, cx: &mut Context<'_>, early_reports: &[(Target, Report)]) -> bool {
         if let Some(key) = self.restore_queue.pop_first() {
             self.restore_leases(cx.store, &key, cx.work);
+        } else if let Some(name) = self.ranges.restore_queue.pop_first() {
+            self.restore_ranges(cx, &name);
         } else if !self.orphans_restored {
             self.restore_reported(cx, early_reports);
+            self.restore_reported_ranges(cx, early_reports);
         } else if let Some((key, uid)) = self.queue_first.pop_first().or_else(|| self.queue.pop_first()) {
             self.plan(cx, &key, &uid);
+        } else if let Some(name) = self.ranges.pop() {
+            self.plan_ranges(cx, &name);
         } else {
             return false;
         }
@@ -127,7 +133,10 @@ impl Pods {
     }
 
     /// An object was validated: what it gives may be another.
-    pub(crate) fn object_validated(&mut self, key: &Key) {
+    pub(crate) fn object_validated(&mut self, store: &Store, config: &Config, key: &Key) {
+        if config.nodes {
+            self.follow_object(store, key);
+        }
         if key.kind.facts().gives_to_pods {
             self.replan(key);
         }
@@ -135,6 +144,9 @@ impl Pods {
 
     /// An object is new, with the status that it was found with.
     pub(crate) fn add_object(&mut self, key: &Key, status: &Status) {
+        if key.kind == Kind::Subnet {
+            self.add_subnet(&key.name, status);
+        }
         if !key.kind.facts().gives_to_pods {
             return;
         }
@@ -174,10 +186,12 @@ impl Pods {
             nodes.want_bridge(node, bridge, self.wanted_bridge(node, bridge));
         }
         self.replan_on(node);
+        self.follow_nodes();
     }
 
     /// A node is gone, and with it what deleted objects left there.
     pub(crate) fn remove_node(&mut self, cx: &mut Context<'_>, node: &Name) {
+        self.follow_nodes();
         self.reevaluate_bridges_on(node, cx.work);
         self.settle_pods(cx, self.pods_on(node));
         self.replan_on(node);
@@ -191,7 +205,8 @@ impl Pods {
 
     /// The known state of a node changed.
     pub(crate) fn change_node(&mut self, cx: &mut Context<'_>, node: &Name, changes: NodeChanges) {
-        let NodeChanges { mut pods, all_pods, networks, all_bridges } = changes;
+        let NodeChanges { mut pods, all_pods, networks, addresses, all_bridges } = changes;
+        self.follow_report(node, &addresses);
         if all_bridges {
             self.reevaluate_bridges_on(node, cx.work);
         }
@@ -270,6 +285,7 @@ mod tests {
         let config = key(Kind::PodNetworkConfig, "net");
         let (mut pods, mut nodes, mut work) = (Pods::default(), Nodes::default(), Work::default());
         nodes.add_node(&"node1".into(), true);
+        let now = std::time::Duration::ZERO;
         let pod = |labels: &[(&str, &str)]| Pod {
             uid: "uid".into(),
             namespace: "ns".into(),
@@ -284,10 +300,10 @@ mod tests {
         for (labels, links) in [(&[("podNetworkConfig", "net")][..], 1), (&[], 0)] {
             pods.update(&mut nodes, pod(labels), false);
             assert!(!pods.is_idle());
-            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work }, &[]) {}
+            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work, now }, &[]) {}
             // The status has it.
             pods.leases_written(&config, pods.lease_revision(&config));
-            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work }, &[]) {}
+            while pods.step(&mut Context { store: &store, nodes: &mut nodes, work: &mut work, now }, &[]) {}
             assert!(std::mem::take(&mut work.evaluate).contains(&config));
             let state = pods.states.get("uid").expect("the pod");
             assert_eq!(state.grants.values().map(|grant| grant.links.len()).sum::<usize>(), links);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
+use eno_schemas::{Ipam, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
 use sha2::{Digest as _, Sha256};
 
 use crate::kinds::{AttachmentSpec, Plugin, SupportedCni, compat};
@@ -13,7 +13,7 @@ use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
 use crate::pods::sub_interfaces::{has_interface, sub_interfaces};
 use crate::pods::template::{AddressNeed, Template, link_id};
-use crate::pods::{self, PodState, Pods};
+use crate::pods::{self, PodState, Pods, ranges};
 use crate::store::Store;
 use crate::{Key, Name};
 
@@ -192,16 +192,24 @@ fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {
                 source: None,
             })
             .collect();
-        let source = Source::Ranges {
-            network: subnet.network,
-            ranges: subnet.hot_plug_pool.clone(),
-            excluded: routes
-                .iter()
-                .filter_map(|route| route.next_hop)
-                .chain(store.routed_addresses(name))
-                .collect(),
+        // With the Ipam eno, nodes have blocks of the same ranges.
+        let is_shared = subnet.ipam == Ipam::Eno;
+        let source = if is_shared {
+            ranges::source(store, name, subnet)
+        } else {
+            Source::Ranges {
+                network: subnet.network,
+                ranges: subnet.hot_plug_pool.clone(),
+                excluded: routes
+                    .iter()
+                    .filter_map(|route| route.next_hop)
+                    .chain(store.routed_addresses(name))
+                    .collect(),
+            }
         };
-        let exhausted_message = if subnet.hot_plug_pool.is_empty() {
+        let exhausted_message = if is_shared {
+            format!("Subnet {name} has no address left; widen its AllocationPool or its network")
+        } else if subnet.hot_plug_pool.is_empty() {
             format!(
                 "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
             )

@@ -4,6 +4,7 @@
 //! address of its former holder. That order is lost on a restart; leases are in statuses.
 
 mod addresses;
+pub mod blocks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -54,6 +55,9 @@ pub enum Source {
     },
 }
 
+/// An inclusive range of addresses, as numbers of one family.
+pub(crate) type Span = (u128, u128);
+
 /// All addresses that are or were taken.
 #[derive(Debug)]
 pub struct Ipam {
@@ -94,6 +98,9 @@ impl Ipam {
         let addresses = self.pools.entry(pool.clone()).or_default();
         if let Some(known) = addresses.holder(address) {
             return known == holder;
+        }
+        if addresses.blocks.containing(address).is_some() {
+            return false;
         }
         if let Some(count) = addresses.take(address, holder) {
             self.released.remove(&count);
@@ -155,14 +162,24 @@ impl Ipam {
         }
     }
 
-    /// The addresses of a range that are taken in `pool`, and those of [`PoolKey::Unknown`].
+    /// The addresses of a range that are taken in `pool`, also in blocks, and those of [`PoolKey::Unknown`].
     pub fn taken(&self, pool: &PoolKey, range: &Pool) -> BTreeSet<IpAddr> {
-        let known = self.pools.get(pool).into_iter().flat_map(|addresses| addresses.taken(range));
+        let addresses = self.pools.get(pool);
+        let known =
+            addresses.into_iter().flat_map(|addresses| addresses.taken_between(range.start, range.end));
         let unknown = self.unknown.range(range.start..=range.end).map(|(address, _)| *address);
-        known.chain(unknown).collect()
+        let blocks = addresses.into_iter().flat_map(|own| own.blocks.within((range.start, range.end)));
+        let (first, last, family) = (number(range.start), number(range.end), IpNet::from(range.start));
+        let of_blocks = blocks.flat_map(|(start, end)| start.max(first)..=end.min(last));
+        known.chain(unknown).chain(of_blocks.map(|at| address(at, &family))).collect()
     }
 
-    /// The number of addresses that are taken in `pool`.
+    /// True of an address of [`PoolKey::Unknown`].
+    pub fn is_unknown(&self, address: IpAddr) -> bool {
+        self.unknown.contains_key(&address)
+    }
+
+    /// The number of addresses of `pool` that objects give to running pods.
     pub fn count(&self, pool: &PoolKey) -> usize {
         self.pools.get(pool).map_or(0, Addresses::count)
     }
@@ -202,8 +219,16 @@ impl Source {
         }
     }
 
+    /// Its network; `None`: it is a list.
+    fn network(&self) -> Option<&IpNet> {
+        match self {
+            Self::List(_) => None,
+            Self::Network { network, .. } | Self::Ranges { network, .. } => Some(network),
+        }
+    }
+
     /// Its inclusive ranges.
-    fn spans(&self) -> Vec<(u128, u128)> {
+    pub(crate) fn spans(&self) -> Vec<Span> {
         match self {
             Self::List(_) => Vec::new(),
             Self::Network { network, bridged } => {
@@ -213,7 +238,7 @@ impl Source {
             }
             Self::Ranges { network, ranges, .. } => {
                 let (lowest, highest) = hosts(network);
-                let mut spans: Vec<(u128, u128)> = ranges
+                let mut spans: Vec<Span> = ranges
                     .iter()
                     .map(|range| (number(range.start).max(lowest), number(range.end).min(highest)))
                     .filter(|(first, last)| first <= last)
@@ -224,7 +249,8 @@ impl Source {
         }
     }
 
-    fn excluded(&self) -> &[IpAddr] {
+    /// The addresses that are never leased.
+    pub(crate) fn excluded(&self) -> &[IpAddr] {
         match self {
             Self::Ranges { excluded, .. } => excluded,
             Self::Network { .. } | Self::List(_) => &[],
@@ -255,7 +281,8 @@ impl Source {
             }
         }
         let mut oldest = addresses.released().filter_map(with_prefix);
-        oldest.find(|ip| self.offers(*ip) && !unknown.contains_key(&ip.addr()))
+        let is_free = |ip: IpAddr| !unknown.contains_key(&ip) && addresses.blocks.containing(ip).is_none();
+        oldest.find(|ip| self.offers(*ip) && is_free(ip.addr()))
     }
 }
 
@@ -267,7 +294,7 @@ pub fn first_address(network: &IpNet) -> IpNet {
 
 /// The first and last address that interfaces may have. That excludes the network's own and IPv4's broadcast address,
 /// which networks of one or two addresses lack (RFC 3021, RFC 6164).
-pub(crate) fn hosts(network: &IpNet) -> (u128, u128) {
+pub(crate) fn hosts(network: &IpNet) -> Span {
     let (first, last) = (number(network.network()), number(network.broadcast()));
     match network {
         _ if network.max_prefix_len() - network.prefix_len() < 2 => (first, last),

@@ -227,6 +227,7 @@ impl Pods {
                     lease
                 } else {
                     self.undo(taken);
+                    self.ranges.starve(&need.pool, key, uid);
                     return Err(need.exhausted_message.clone());
                 };
                 leases.entry(template.name.clone()).or_default().push(lease);
@@ -356,6 +357,7 @@ impl Pods {
             let holder = self.ipam.holder(&lease.pool, lease.address.addr());
             if lease.pool == PoolKey::Unknown || holder.is_some_and(own) {
                 self.ipam.release(&lease.pool, lease.address.addr());
+                self.ranges.touch(&lease.pool);
                 lease_changed(store, &lease.pool, lease.address.addr(), work);
             }
         }
@@ -364,6 +366,9 @@ impl Pods {
 
     /// The status of an object is written with its leases up to the revision `count`.
     pub(crate) fn leases_written(&mut self, key: &Key, count: u64) {
+        if key.kind == Kind::Subnet {
+            return self.ranges.written(&key.name, count);
+        }
         let Some(provider) = self.providers.get_mut(key) else { return };
         provider.written_revision = provider.written_revision.max(count);
         let later = provider.unwritten.split_off(&(provider.written_revision + 1));

@@ -7,6 +7,7 @@ mod grant;
 mod hot_plug;
 pub mod ipam;
 mod leases;
+pub(crate) mod ranges;
 mod sample;
 pub mod state;
 mod sub_interfaces;
@@ -18,6 +19,7 @@ pub mod view;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use eno_schemas::{NodePod, PodLink, PrimaryLink};
 use ipnet::IpNet;
@@ -29,6 +31,7 @@ use crate::{Key, Kind, Name, Pod, PodView};
 
 use claims::{Claim, Claimant};
 use ipam::{Ipam, PoolKey};
+use ranges::Ranges;
 use sample::Sample;
 use template::BridgeRequest;
 
@@ -46,6 +49,8 @@ pub struct Pods {
     providers: HashMap<Key, Provider>,
     /// The leased addresses.
     ipam: Ipam,
+    /// The blocks of nodes.
+    ranges: Ranges,
     /// The holders of exclusive names and hardware addresses.
     claims: HashMap<Claim, Claimant>,
     /// By node and pod bridge: the requests of links, each with their number.
@@ -75,6 +80,8 @@ pub(crate) struct Context<'a> {
     pub store: &'a Store,
     pub nodes: &'a mut Nodes,
     pub work: &'a mut Work,
+    /// The time since the beginning of the leadership.
+    pub now: Duration,
 }
 
 /// A pod.
@@ -199,15 +206,27 @@ impl Pods {
         &self.ipam
     }
 
-    /// The pod that has a lease of a Subnet's address, as text.
-    pub fn lease_holder(&self, subnet: &Name, address: IpAddr) -> Option<String> {
-        let (owner, uid, _) = self.ipam.holder(&PoolKey::Subnet(subnet.clone()), address)?;
+    /// The pod that has a lease of a Subnet's address, or got it from its node, as text.
+    pub fn lease_holder(&self, nodes: &Nodes, subnet: &Name, address: IpAddr) -> Option<String> {
+        let pool = PoolKey::Subnet(subnet.clone());
+        if let Some((_, block)) = self.ipam.block_of(&pool, address) {
+            let used = &nodes.node(&block.node)?.observed_addresses(subnet)?.used;
+            let pod = used.iter().find(|one| one.address == address)?;
+            return Some(format!("Pod {}/{}", pod.namespace, pod.pod));
+        }
+        let (owner, uid, _) = self.ipam.holder(&pool, address)?;
+        if owner.kind == Kind::Subnet {
+            return Some(format!("Pod {uid}"));
+        }
         let pod = self.states.get(uid).map(|state| &state.pod);
         Some(pod.map_or_else(|| owner.to_string(), |pod| format!("Pod {}/{}", pod.namespace, pod.name)))
     }
 
     /// The revision of the leases that an object's status shows.
     pub fn lease_revision(&self, key: &Key) -> u64 {
+        if key.kind == Kind::Subnet {
+            return self.ranges.revision(&key.name);
+        }
         self.providers.get(key).map_or(0, |provider| provider.lease_revision)
     }
 

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::kinds::Spec;
 use crate::node::state::HostStates;
+use crate::pods::ipam::PoolKey;
 use crate::pods::{Entry, Grant, PodState, Pods, Provider, template};
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Aspect, Hop, HopState, Part, PodId, Wait};
@@ -230,6 +231,38 @@ impl<'a> PodStates<'a> {
                     "Pod {} on Node {name}: the removal of what it was given {}",
                     entry.name,
                     self.hosts.wait(name)
+                ),
+            });
+        }
+        None
+    }
+
+    /// The first node that is not confirmed to hold no address of a deleted Subnet. One that is not ready counts while a pod
+    /// has an address there.
+    pub(crate) fn remaining_addresses(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        if key.kind != Kind::Subnet {
+            return None;
+        }
+        let pool = PoolKey::Subnet(key.name.clone());
+        for (net, block) in self.pods.ipam().blocks(&pool) {
+            let Some(node) = self.hosts.nodes.node(&block.node) else { continue };
+            let used = node.observed_addresses(&key.name).map_or(&[][..], |own| &own.used);
+            let pod = used.iter().find(|one| net.contains(&one.address));
+            if pod.is_none() && !node.is_ready() {
+                continue;
+            }
+            evaluation.waits_on = Some(block.node.clone());
+            return Some(match pod {
+                Some(pod) => {
+                    format!(
+                        "Pod {}/{} on Node {} has its address {}",
+                        pod.namespace, pod.pod, block.node, pod.address
+                    )
+                }
+                None => format!(
+                    "Node {}: the removal of its addresses {}",
+                    block.node,
+                    self.hosts.wait(&block.node)
                 ),
             });
         }

@@ -39,12 +39,13 @@ impl Pods {
         let next_hops = store.routes_of(spec).into_iter().map(|route| route.next_hop);
         let excluded: BTreeSet<IpAddr> = next_hops.chain(store.routed_addresses(subnet)).collect();
         let mut usage = Usage { size: size(spec, &excluded), ..Usage::default() };
-        for (_, own) in nodes.addresses_of(subnet) {
+        for (_, own) in nodes.observed_addresses(subnet) {
             usage.leased = own.held.iter().map(length).fold(usage.leased, u128::saturating_add);
             usage.used += own.used.len() as u128;
             usage.waiting += own.waiting.len();
         }
-        let running = self.ipam.count(&PoolKey::Subnet(subnet.clone())) as u128;
+        let running = self.ipam.count(&PoolKey::Subnet(subnet.clone())) + self.ranges.attached(subnet);
+        let running = running as u128;
         usage.leased = usage.leased.saturating_add(running);
         usage.used += running;
         Some(usage)

@@ -1,5 +1,6 @@
 //! The status of an object, as clients see it.
 
+pub mod addresses;
 pub mod condition;
 pub mod evaluation;
 pub mod hop;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, ProbeOutcome, Text, VlanId};
 
 use crate::kinds::Spec;
-use crate::{Condition, Name, PodEntry};
+use crate::{Condition, FixedAddress, Name, NodeBlocks, PodEntry};
 
 /// The status of an object, as the runtime writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,7 +55,11 @@ pub struct Status {
     pub pods: Vec<PodEntry>,
     /// The nodes that have the bridge of a Bridge.
     pub nodes: Vec<Name>,
-    /// The revision of the leases in `pods`, for [`crate::Event::StatusWritten`]. It is not written.
+    /// The blocks of a Subnet that nodes have, by the names of these.
+    pub node_addresses: Vec<NodeBlocks>,
+    /// The addresses of a Subnet that are those of single pods. Those that nobody needs come first.
+    pub fixed_addresses: Vec<FixedAddress>,
+    /// The revision of the leases in `pods`, `node_addresses` and `fixed_addresses`, for [`crate::Event::StatusWritten`]. It is not written.
     pub leased: u64,
     /// The answer to the last request for new probes that was carried out.
     pub verification: Option<Verification>,

@@ -40,7 +40,7 @@ impl Validator<'_> {
         if spec.ipam == Ipam::Eno || before.is_none_or(|before| before.ipam != Ipam::Eno) {
             return Ok(());
         }
-        let mut used = self.node.addresses_of(&key.name).flat_map(|(_, own)| &own.used);
+        let mut used = self.node.observed_addresses(&key.name).flat_map(|(_, own)| &own.used);
         let Some(first) = used.next() else { return Ok(()) };
         let others = used.count();
         let more = if others > 0 { format!(" and {others} more pods") } else { String::new() };

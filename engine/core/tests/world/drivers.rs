@@ -50,6 +50,13 @@ pub struct Drivers {
     pub without_rollback: BTreeSet<Name>,
 }
 
+impl Drivers {
+    /// The last command that a driver executed.
+    pub(super) fn executed(&self, target: &Target) -> Option<&Command> {
+        self.executed.get(target)
+    }
+}
+
 /// Whether the VLAN exists, and the ports that carry it.
 pub fn vlan_placement(state: Option<&FabricDesired>, vid: VlanId) -> (bool, BTreeSet<String>) {
     let Some(state) = state else { return (false, BTreeSet::new()) };
@@ -140,6 +147,7 @@ impl World {
             let until = self.elapsed + DEADLINE;
             self.drivers.deadlines.entry(open.id.clone()).or_insert(until);
         }
+        self.assert_commanded_addresses_are_written(&target, &desired);
         let generation = pending.generation.clone();
         let command = Command {
             driver: driver.to_string(),
@@ -356,6 +364,7 @@ impl World {
             rejected = refuse(state, before, refused.map(|(_, vid)| *vid));
         }
         self.applied.insert(target.clone(), state);
+        self.store_ranges(target, desired);
         rejected.extend(self.rejections.get(target).into_iter().flatten().cloned());
         rejected
     }
@@ -412,7 +421,8 @@ impl World {
             }
             Some(Desired::Node(node)) => {
                 let probes = self.probing.results(target, node);
-                applied_by_node(node, rejected, &self.path_mtus, probes)
+                let addresses = self.observed_addresses(target, node);
+                applied_by_node(node, rejected, &self.path_mtus, probes, addresses)
             }
             Some(Desired::Nad(nad)) => Applied::Nad { present: nad.attachment.is_some() },
             None => match &command.desired {

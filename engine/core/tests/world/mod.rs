@@ -7,6 +7,7 @@
     reason = "each test file uses a part of it, and it names most of both crates"
 )]
 
+mod addresses;
 mod builders;
 mod drivers;
 mod probing;
@@ -25,6 +26,7 @@ use eno_schemas::*;
 use serde_json::json;
 
 use crate::nats::Nats;
+pub use addresses::*;
 pub use builders::*;
 pub use drivers::*;
 pub use probing::*;
@@ -84,6 +86,14 @@ pub struct World {
     pub nodes: BTreeMap<Name, (Labels, bool)>,
     /// The ConnectionPoint labels and the bridge resources that the engine put on each Node object.
     pub node_labels: BTreeMap<Name, (BTreeSet<Name>, BTreeSet<Name>)>,
+    /// What the agents and plugins of nodes have on disk.
+    pub files: BTreeMap<Name, NodeFiles>,
+    /// The pods that wait for an address, each with the time since when.
+    pub waiting_since: BTreeMap<String, Duration>,
+    /// The longest time that a pod waited for its address.
+    pub longest_wait: Duration,
+    /// By Subnet: its status as far as the engine knows that it is written.
+    pub durable: BTreeMap<Key, Status>,
     /// The pods, by uid.
     pub pods: BTreeMap<Name, Pod>,
     /// The PodNetworks, by the uid of their pod.
@@ -134,7 +144,7 @@ impl World {
         };
         let mut engine = Engine::new(config, 1);
         engine.handle(Event::DriversWithLookups(BTreeSet::from(["netconf".into()])));
-        engine.handle(Event::Drivers(Self::live_drivers()));
+        engine.handle(Event::Drivers(live_drivers(&BTreeMap::new())));
         Self {
             engine,
             objects: BTreeMap::new(),
@@ -161,6 +171,10 @@ impl World {
             agents,
             nodes: BTreeMap::new(),
             node_labels: BTreeMap::new(),
+            files: BTreeMap::new(),
+            waiting_since: BTreeMap::new(),
+            longest_wait: Duration::ZERO,
+            durable: BTreeMap::new(),
             pods: BTreeMap::new(),
             pod_networks: BTreeMap::new(),
             samples: Vec::new(),
@@ -176,11 +190,6 @@ impl World {
             leading_since: Duration::ZERO,
             term: 1,
         }
-    }
-
-    fn live_drivers() -> BTreeSet<Name> {
-        let agents = NODES.map(|node| Name::from(format!("node/{node}")));
-        ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
     }
 
     /// [`Self::leaf_spine`] with transactions.
@@ -296,7 +305,9 @@ impl World {
     /// The same. Returns the commands that the engine issued; `None`: the system is quiescent.
     pub fn step_with_commands(&mut self) -> Option<Vec<(Participant, PendingCommand)>> {
         let reconciled = self.reconcile();
+        // Nothing waits for a time that is far away.
         let next = reconciled.next.map(|next| self.leading_since + next);
+        let next = next.filter(|next| *next <= self.elapsed + Duration::from_mins(1));
         let is_idle = reconciled.is_idle();
         self.assert_probed_paths_are_confirmed(&reconciled.commands);
         let commands = reconciled.commands.clone();
@@ -421,7 +432,7 @@ impl World {
         self.statuses.insert(key.clone(), Status { leased: 0, ..status });
         match &mut self.delayed_status_writes {
             Some(later) => later.push((key, leased)),
-            None => self.engine.handle(Event::StatusWritten(key, leased)),
+            None => self.confirm_status(key, leased),
         }
     }
 
@@ -475,6 +486,17 @@ impl World {
         self.engine = engine;
     }
 
+    /// Time passes.
+    pub fn pass(&mut self, time: Duration) {
+        self.elapsed += time;
+        self.settle();
+    }
+
+    /// The virtual time.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
     /// How a later engine is configured.
     pub fn config(&self, observes: bool) -> Config {
         let nodes = self.agents;
@@ -499,9 +521,16 @@ impl World {
             Event::Object(Box::new(Object { status, ..object.clone() }))
         });
         let lookups = Event::DriversWithLookups(self.drivers_with_lookups.clone());
-        let drivers = [lookups, Event::Drivers(Self::live_drivers())].into_iter();
+        let drivers = [lookups, Event::Drivers(live_drivers(&self.nodes))].into_iter();
         drivers.chain(nodes).chain(pods).chain(objects).collect()
     }
+}
+
+/// The drivers and the agents of these nodes.
+fn live_drivers(nodes: &BTreeMap<Name, (Labels, bool)>) -> BTreeSet<Name> {
+    let agents = NODES.into_iter().chain(nodes.keys().map(|node| &**node));
+    let agents = agents.map(|node| Name::from(format!("node/{node}")));
+    ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
 }
 
 /// What a new engine reads of a status: of pods only what was written before a node got it.
@@ -519,6 +548,7 @@ fn applied_by_node(
     rejected: &[Rejection],
     path_mtus: &BTreeMap<String, PathMtu>,
     probes: Vec<ProbeResults>,
+    addresses: BTreeMap<String, AppliedAddresses>,
 ) -> Applied {
     let networks = node.networks.iter().filter_map(|(name, network)| {
         if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
@@ -537,7 +567,7 @@ fn applied_by_node(
             .map(|(id, link)| (id.clone(), AppliedLink { path: path_mtus.get(id).cloned(), ..link }));
         (uid.clone(), found.collect())
     });
-    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes, addresses: BTreeMap::new() }
+    Applied::Node { networks: networks.collect(), pods: pods.collect(), probes, addresses }
 }
 
 /// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.

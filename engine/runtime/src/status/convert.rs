@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::kinds::Spec;
 use eno_core::{
-    Condition, Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status,
-    Verification, VerificationResult,
+    Condition, FixedAddress, Kind, LastTransaction, LinkEntry, Name, NodeBlocks, PlacementStatus, PodEntry,
+    PortMemory, Status, Verification, VerificationResult,
 };
 use eno_nbi_crds as crds;
 use eno_schemas::{DeviceInfo, GatewayAnswer, Phase, PortBefore, Text, VlanId};
@@ -111,6 +111,8 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
         pod_network_configs: shown(network_configs, "PodNetworkConfigs", &mut left_out),
         bridge_configs: shown(bridges, "bridgeConfigs", &mut left_out),
         addresses: status.pods.iter().flat_map(leases).collect(),
+        node_addresses: status.node_addresses.iter().map(node_blocks).collect(),
+        fixed_addresses: status.fixed_addresses.iter().map(fixed_address).collect(),
         left_out,
         links,
         pods,
@@ -340,6 +342,19 @@ fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
         interface,
         addresses: addresses.iter().map(ToString::to_string).collect(),
     })
+}
+
+fn node_blocks(own: &NodeBlocks) -> crds::NodeBlocks {
+    crds::NodeBlocks { node: own.node.to_string(), blocks: texts(&own.blocks) }
+}
+
+fn fixed_address(own: &FixedAddress) -> crds::FixedAddress {
+    crds::FixedAddress {
+        address: own.address.to_string(),
+        namespace: own.namespace.to_string(),
+        pod: own.pod.to_string(),
+        node: own.node.to_string(),
+    }
 }
 
 /// A bridge on each of its nodes; [`bridge_node`] parses the node.

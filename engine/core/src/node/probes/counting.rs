@@ -46,6 +46,11 @@ impl Nodes {
         unasked.find(|unasked| unasked.vlans.contains(vid)).map(|unasked| &unasked.reason)
     }
 
+    /// True when the agent of a node is alive.
+    pub(crate) fn is_alive(&self, name: &Name) -> bool {
+        self.probes.alive.contains(name)
+    }
+
     /// An agent appeared or disappeared: what it found counts only while it is alive.
     pub(crate) fn set_alive(&mut self, name: &Name, is_alive: bool, work: &mut Work) {
         let changed =

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use eno_schemas::Pool;
-
 use super::Holder;
+use super::blocks::Blocks;
+use crate::Kind;
 
 /// The addresses that are or were taken.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Addresses {
     counts: BTreeMap<IpAddr, u64>,
     /// The addresses of `taken` and `counts`, as runs.
     used: Runs,
+    /// The blocks of nodes.
+    pub blocks: Blocks,
 }
 
 #[derive(Debug)]
@@ -29,20 +31,21 @@ struct Taken {
 
 impl Addresses {
     pub fn is_empty(&self) -> bool {
-        self.used.0.is_empty()
+        self.used.0.is_empty() && self.blocks.is_empty()
     }
 
-    /// The number of those that are taken.
+    /// The number of those that objects give to running pods. A Subnet itself gives addresses to pods that start.
     pub fn count(&self) -> usize {
-        self.taken.len()
+        self.taken.values().filter(|taken| taken.holder.0.kind != Kind::Subnet).count()
     }
 
     pub fn holder(&self, address: IpAddr) -> Option<&Holder> {
         Some(&self.taken.get(&address)?.holder)
     }
 
-    pub fn taken(&self, range: &Pool) -> impl Iterator<Item = IpAddr> {
-        self.taken.range(range.start..=range.end).map(|(address, _)| *address)
+    /// The addresses of a range that are leased singly.
+    pub fn taken_between(&self, first: IpAddr, last: IpAddr) -> impl Iterator<Item = IpAddr> {
+        self.taken.range(first..=last).map(|(address, _)| *address)
     }
 
     /// Takes a free address. Returns the count of its former release.
@@ -98,9 +101,10 @@ impl Addresses {
         self.oldest.values().copied()
     }
 
-    /// The end of the run of used addresses that contains `address`; `None`: it was never taken.
+    /// The end of the run of used addresses, or of the block, that contains `address`; `None`: it was never taken.
     pub fn end_of_used(&self, address: IpAddr) -> Option<IpAddr> {
-        self.used.end(address)
+        let block = self.blocks.containing(address).map(|(net, _)| net.broadcast());
+        block.or_else(|| self.used.end(address))
     }
 }
 

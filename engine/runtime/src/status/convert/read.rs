@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use eno_core::kinds::Spec;
 use eno_core::{
-    Condition, Confirmed, Kind, LastTransaction, Name, PlacementStatus, PodEntry, PortMemory, Status,
-    Verification, VerificationResult,
+    Condition, Confirmed, FixedAddress, Kind, LastTransaction, Name, NodeBlocks, PlacementStatus, PodEntry,
+    PortMemory, Status, Verification, VerificationResult,
 };
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
@@ -69,9 +69,25 @@ fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> S
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
         nodes: source.bridge_configs.iter().filter_map(|text| bridge_node(text)).map(Name::from).collect(),
+        node_addresses: source.node_addresses.into_iter().map(node_blocks).collect(),
+        fixed_addresses: source.fixed_addresses.into_iter().filter_map(fixed_address).collect(),
         leased: 0,
         ready_inputs: inputs(source.ready_inputs),
     }
+}
+
+fn node_blocks(source: crds::NodeBlocks) -> NodeBlocks {
+    let blocks = source.blocks.iter().filter_map(|block| block.parse::<IpNet>().ok());
+    NodeBlocks { node: source.node.into(), blocks: blocks.map(|block| block.trunc()).collect() }
+}
+
+fn fixed_address(source: crds::FixedAddress) -> Option<FixedAddress> {
+    Some(FixedAddress {
+        address: source.address.parse().ok()?,
+        namespace: source.namespace.into(),
+        pod: source.pod.into(),
+        node: source.node.into(),
+    })
 }
 
 fn port_memory(closed: Vec<String>, before: Vec<crds::PortBefore>, leaving: Vec<String>) -> PortMemory {

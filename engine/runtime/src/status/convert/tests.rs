@@ -302,6 +302,37 @@ fn leases_are_read_back_without_interfaces() {
 }
 
 #[test]
+fn leases_of_a_subnet_are_read_back() {
+    let status = Status {
+        phase: Some(Phase::Ready),
+        node_addresses: vec![NodeBlocks {
+            node: "node1".into(),
+            blocks: vec!["10.0.0.16/28".parse().unwrap(), "fd00::10/128".parse().unwrap()],
+        }],
+        fixed_addresses: vec![FixedAddress {
+            address: "10.0.0.5".parse().unwrap(),
+            namespace: "ns".into(),
+            pod: "db-0".into(),
+            node: "node1".into(),
+        }],
+        leased: 3,
+        ..Status::default()
+    };
+    let json = to_json(Kind::Subnet, &status);
+    assert_eq!(
+        json["nodeAddresses"],
+        json!([{ "node": "node1", "blocks": ["10.0.0.16/28", "fd00::10/128"] }])
+    );
+    assert_eq!(
+        json["fixedAddresses"],
+        json!([{ "address": "10.0.0.5", "namespace": "ns", "pod": "db-0", "node": "node1" }])
+    );
+    let read = crate::status::convert::read(Kind::Subnet, &json).unwrap();
+    assert_eq!(read.node_addresses, status.node_addresses);
+    assert_eq!((read.fixed_addresses, read.leased), (status.fixed_addresses, 0));
+}
+
+#[test]
 fn bridge_configs_list_nodes() {
     let spec =
         BridgeSpec { name: "pcbr0".into(), cidrs: vec!["192.168.100.0/24".parse().unwrap()], mtu: None };
