@@ -26,7 +26,7 @@ pub(crate) fn is_mutant(name: &str) -> bool {
 "#;
 
 /// Only what the seeded histories need.
-const TESTS: &str = "mod edits;\nmod nats;\nmod seeded;\nmod world;\n";
+const TESTS: &str = "mod address_histories;\nmod edits;\nmod nats;\nmod seeded;\nmod settled;\nmod world;\n";
 
 /// A copy of the workspace with the core and the crates that it uses.
 struct Workspace(PathBuf);
@@ -86,9 +86,10 @@ impl Workspace {
 
     /// What the histories find; `None`: nothing.
     fn finding(&self, mutant: &str) -> Option<String> {
-        let run = self.run(mutant, &["--", "seeded::random_delivery"]);
+        let histories = ["seeded::random_delivery", "address_histories::no_address_is_given_twice"];
+        let run = self.run(mutant, &["--", histories[0], histories[1]]);
         let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-        let ran = text.contains("running 1 test");
+        let ran = text.contains("running 2 tests");
         assert!(ran, "{mutant}: {text}");
         let line = |text: &str| text.lines().find(|line| line.contains("replays it")).map(str::to_owned);
         (!run.status.success()).then(|| line(&text).unwrap_or(text))

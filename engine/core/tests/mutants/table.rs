@@ -236,6 +236,24 @@ pub const MUTANTS: &[Mutant] = &[
         to: "(*self.tree).clone()",
     },
     Mutant {
+        name: "BlockLeasedBeforeReport: a block is leased again before its former node has reported that it is gone",
+        file: "pods/ranges/settle.rs",
+        from: "self.has_confirmed(&block.node, version)",
+        to: "true",
+    },
+    Mutant {
+        name: "BlockBeforeStatus: a block is commanded before the status says that the node has it",
+        file: "pods/ranges/settle.rs",
+        from: "revision <= self.leasing.written",
+        to: "true",
+    },
+    Mutant {
+        name: "ReportOfFormerState: a report on an earlier state counts as one on the same state that is commanded again",
+        file: "node/target.rs",
+        from: "is_stored && self.addresses_version.is_some()",
+        to: "self.addresses_version.is_some()",
+    },
+    Mutant {
         name: "AwaitedSwitchIgnored: an object is not evaluated when the switch that it waits for confirms",
         file: "store/mod.rs",
         from: "awaited.is_none_or(|awaited| awaited >= switch)",
