@@ -61,7 +61,6 @@ async fn interfaces_of_vlans_follow_the_one_that_they_are_on() {
     until(&node, &mut changed, "all VLANs", true).await;
     let took = begun.elapsed();
     eprintln!("{VLANS} VLANs have their addresses {took:?} after their interface is there");
-    assert!(took < Duration::from_secs(20), "{took:?}");
     let all = snapshot(&pod).await;
     let parent = all.named("net1").unwrap();
     for vid in 100..100 + VLANS {
