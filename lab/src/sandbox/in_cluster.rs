@@ -108,7 +108,9 @@ pub(super) async fn install_operator(sandbox: &Sandbox) -> Result<(), SandboxErr
     values["natsImage"] = json!(EARLIER_NATS);
     if !earlier.join(PLUGIN).is_file() {
         // That version has no plugin, and no value for its directory.
-        values.as_object_mut().map(|values| values.remove("cniDirectory"));
+        if let Some(values) = values.as_object_mut() {
+            values.remove("cniDirectory");
+        }
     }
     let eno = earlier.join("eno");
     if run(sandbox, &eno, &["install", "--help"]).await.is_err() {
