@@ -124,7 +124,7 @@ fn asked_address_is_leased_unless_somebody_has_it() {
     let mut w = World::with_addresses("10.0.0.0/28", 2);
     w.apply(route("out", "10.0.0.1"));
     w.apply_and_settle(edit_subnet(&eno_subnet("sn", "10.0.0.0/28"), |spec| {
-        spec.routes = vec!["out".into()]
+        spec.routes = vec!["out".into()];
     }));
     run(&mut w, "node0", "p", None);
     let first = w.address_of("p").unwrap();
@@ -331,7 +331,7 @@ fn gateway_takes_no_address_of_a_pod_and_is_kept_out_of_blocks() {
     let next_hop = block.broadcast();
     w.apply(route("out", &next_hop.to_string()));
     w.apply_and_settle(edit_subnet(&eno_subnet("sn", "10.0.0.0/28"), |spec| {
-        spec.routes = vec!["out".into()]
+        spec.routes = vec!["out".into()];
     }));
     let own = &w.files["node0"].ranges["sn"];
     let is_out = own.excluded.contains(&next_hop) || own.blocks.iter().all(|net| !net.contains(&next_hop));
