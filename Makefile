@@ -91,7 +91,7 @@ lanes: deps parts
 	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
 # The packages of the programs in the image, which the parts name.
-PROGRAMS := $(shell sed -n 's/^program = { package = "\([^"]*\)".*/-p \1/p' */part.toml */*/part.toml)
+PROGRAMS := $(shell sed -n 's/^program = { package = "\([^"]*\)".*/-p \1/p' */part.toml */*/part.toml */*/*/part.toml)
 
 bench: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p eno-lab -p eno-control-plane

@@ -395,6 +395,10 @@ export interface Addresses {
     ipam: string;
     services: string[];
     pools: { by: "ipam" | "engine"; start: string; end: string; size?: number; held: number }[];
+    /** With Ipam eno: what each node holds of it. `node` is absent if the viewer may not list it. */
+    nodes?: { node?: string; blocks: string[]; size?: number; used: number; waiting?: number }[];
+    /** With Ipam eno: addresses for one pod each. */
+    fixed?: { address: string; pod?: string }[];
   }[];
   vlans: { physicalNetwork: string; ids: string; used: string; free: string }[];
   vlanHolders: Record<string, string[]>;

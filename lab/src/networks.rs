@@ -68,6 +68,7 @@ pub(crate) fn attachment(
         mtu: None,
         usable_from: None,
         anti_spoof: false,
+        sub_interfaces: false,
         callbacks,
     };
     L2ServiceAttachment::new(name, spec)

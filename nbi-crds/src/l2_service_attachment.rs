@@ -36,6 +36,14 @@ use crate::{Callbacks, schema};
     ".AntiSpoof",
     "self.AntiSpoof == oldSelf.AntiSpoof",
     "can't be changed; make another L2ServiceAttachment",
+), schema::rule_at(
+    ".SubInterfaces",
+    "!self.SubInterfaces || self.VlanType != 'access'",
+    "must be false when VlanType is access; the pod's interface has the addresses itself",
+), schema::rule_at(
+    ".SubInterfaces",
+    "!self.SubInterfaces || !self.AntiSpoof",
+    "must be false when AntiSpoof is true: there is no NetworkAttachmentDefinition to get an interface by",
 )]))]
 pub struct L2ServiceAttachmentSpec {
     /// The L2Services: exactly one for access, any number for the trunks.
@@ -64,6 +72,10 @@ pub struct L2ServiceAttachmentSpec {
     /// (hot-plugging): there is no NetworkAttachmentDefinition. It can't be changed later.
     #[serde(default)]
     pub anti_spoof: bool,
+    /// Pods that get their interface by Multus have an interface for each VLAN of L2Services on it, called
+    /// `<interface>.<VLAN>`, with addresses and routes of the Subnets. Not with VlanType access.
+    #[serde(default)]
+    pub sub_interfaces: bool,
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,

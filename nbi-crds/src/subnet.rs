@@ -55,9 +55,20 @@ use crate::{Callbacks, schema};
          !isIP(a) || ip(a).family() == (self.Type == 'v4' ? 4 : 6)))",
         "must hold addresses of the subnet's Type (v4 or v6)",
     ),
+    schema::rule_at(
+        ".HotPlugPool",
+        "!has(self.HotPlugPool) || self.HotPlugPool.size() == 0 || self.Ipam != 'eno'",
+        "must be absent with Ipam eno, of whose addresses running pods get theirs too",
+    ),
+    schema::rule_at(
+        ".Sticky",
+        "!has(self.Sticky) || !self.Sticky || self.Ipam == 'eno'",
+        "must be absent or false unless Ipam is eno",
+    ),
 ]))]
 pub struct SubnetSpec {
-    /// Which IPAM plugin hands out the addresses.
+    /// Which IPAM plugin hands out the addresses. With eno it is ENO itself: each address once in the cluster, and the
+    /// same pool for pods that start and for running pods.
     pub ipam: Ipam,
     /// The network address, such as 10.10.10.0.
     #[schemars(schema_with = "schema::ip")]
@@ -69,12 +80,13 @@ pub struct SubnetSpec {
     #[serde(rename = "Type")]
     pub ip_type: IpType,
     /// The addresses that the IPAM plugin may hand out, first and last of each range; absent means all of the subnet.
-    /// What is in HotPlugPool, leased by the engine or the NextHop of one of the Routes is never handed out.
+    /// What is in HotPlugPool, leased by the engine or the NextHop of one of the Routes is never handed out. With Ipam
+    /// eno running pods get addresses of it too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allocation_pool: Vec<IpPool>,
     /// The addresses that the engine itself hands to running pods. No address may be in AllocationPool too, nor be in
-    /// use by a pod when it is added here.
+    /// use by a pod when it is added here. Not with Ipam eno.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub hot_plug_pool: Vec<IpPool>,

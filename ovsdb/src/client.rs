@@ -1,4 +1,4 @@
-//! A client that reconnects, and restores its mirrors and locks on each connection.
+//! A client that reconnects, and restores its mirrors on each connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,7 +7,6 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use serde::Deserialize as _;
 use serde_json::{Value as Json, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -15,20 +14,18 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::connection::{CallError, Connection, OnNotification};
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectionError, Error};
-use crate::lock::{Lock, LockCore, LockState};
 use crate::mirror::{Mirror, MirrorCore};
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::replica::{Format, Limits, MonitorRequest};
-use crate::schema::DatabaseSchema;
 use crate::transaction::Transaction;
-use crate::value::{Malformed, is_id};
+use crate::value::Malformed;
 
-/// A client of one server. Clones share the connection, which closes with the last clone, [`Mirror`] and
-/// [`Lock`].
+/// A client of one server. Clones share the connection, which closes with the last clone and
+/// [`Mirror`].
 ///
-/// The client connects and reconnects by itself. Mirrors resume from their last transaction, and locks are
-/// requested again. Requests without a reply fail with [`Error::Unknown`] and are not repeated. Any future
+/// The client connects and reconnects by itself. Mirrors resume from their last transaction.
+/// Requests without a reply fail with [`Error::Unknown`] and are not repeated. Any future
 /// may be dropped: the connection stays usable, and a transaction that the server has not run yet is
 /// cancelled.
 #[derive(Clone)]
@@ -50,12 +47,11 @@ pub(crate) struct Shared {
     wake: Notify,
 }
 
-/// The mirrors and locks to set up on each connection.
+/// The mirrors to set up on each connection.
 #[derive(Default)]
 struct Subscriptions {
     next_key: u64,
     mirrors: BTreeMap<u64, Arc<MirrorCore>>,
-    locks: BTreeMap<String, Arc<LockCore>>,
 }
 
 #[derive(Clone)]
@@ -91,19 +87,6 @@ impl Client {
     /// Waits for a connection, up to [`Options::connection_wait`].
     pub async fn connected(&self) -> Result<(), ConnectionError> {
         self.connection().await.map(drop)
-    }
-
-    /// The names of the databases (`list_dbs`).
-    pub async fn list_dbs(&self) -> Result<Vec<String>, Error> {
-        let reply = self.call("list_dbs", "list_dbs".into(), json!([])).await?;
-        serde_json::from_value(reply.clone()).map_err(|_| malformed("list_dbs", &reply))
-    }
-
-    /// The tables and columns of a database (`get_schema`).
-    pub async fn get_schema(&self, database: &str) -> Result<DatabaseSchema, Error> {
-        let operation = format!("get_schema of {database}");
-        let reply = self.call("get_schema", operation.clone(), json!([database])).await?;
-        DatabaseSchema::deserialize(&reply).map_err(|_| malformed(&operation, &reply))
     }
 
     /// Probes the server (`echo`).
@@ -154,42 +137,8 @@ impl Client {
         Mirror::new(self.clone(), core)
     }
 
-    /// Requests a lock, which is held once no other client holds it (`lock`).
-    pub fn lock(&self, name: impl Into<String>) -> Result<Lock, Error> {
-        self.take_lock(name.into(), false)
-    }
-
-    /// Takes a lock from its holder, which is notified (`steal`). After a reconnect it waits like
-    /// [`lock`](Self::lock).
-    pub fn steal(&self, name: impl Into<String>) -> Result<Lock, Error> {
-        self.take_lock(name.into(), true)
-    }
-
-    fn take_lock(&self, name: String, steal: bool) -> Result<Lock, Error> {
-        if !is_id(&name) {
-            return Err(Error::LockName { name });
-        }
-        let core = {
-            let mut subscriptions = self.inner.shared.subscriptions();
-            if subscriptions.locks.contains_key(&name) {
-                return Err(Error::LockInUse { name });
-            }
-            subscriptions.next_key += 1;
-            let core = Arc::new(LockCore::new(subscriptions.next_key, name.clone(), steal));
-            subscriptions.locks.insert(name, Arc::clone(&core));
-            core
-        };
-        self.inner.shared.wake.notify_one();
-        Ok(Lock::new(self.clone(), core))
-    }
-
     pub(crate) fn forget_mirror(&self, key: u64) {
         self.inner.shared.subscriptions().mirrors.remove(&key);
-        self.inner.shared.wake.notify_one();
-    }
-
-    pub(crate) fn forget_lock(&self, name: &str) {
-        self.inner.shared.subscriptions().locks.remove(name);
         self.inner.shared.wake.notify_one();
     }
 
@@ -258,19 +207,14 @@ impl std::fmt::Debug for Client {
     }
 }
 
-fn malformed(operation: &str, reply: &Json) -> Error {
-    Error::Malformed { operation: operation.into(), malformed: Malformed::new(reply) }
-}
-
 impl Shared {
     fn subscriptions(&self) -> MutexGuard<'_, Subscriptions> {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles a notification. Those of dropped mirrors and locks are ignored.
+    /// Handles a notification. Those of dropped mirrors are ignored.
     fn handle_notification(&self, method: &str, params: &[Json]) -> Result<(), Malformed> {
         let mirror = |id: &Json| id.as_u64().and_then(|key| self.subscriptions().mirrors.get(&key).cloned());
-        let lock = |name: &Json| name.as_str().and_then(|name| self.subscriptions().locks.get(name).cloned());
         match (method, params) {
             ("update", [id, updates]) => match mirror(id) {
                 Some(core) => core.update(Format::Whole, None, updates),
@@ -284,21 +228,7 @@ impl Shared {
                 Some(core) => core.update(Format::Differences, Some(transaction), updates),
                 None => Ok(()),
             },
-            ("locked", [name]) => {
-                if let Some(core) = lock(name) {
-                    core.set(LockState::Held);
-                }
-                Ok(())
-            }
-            ("stolen", [name]) => {
-                if let Some(core) = lock(name) {
-                    core.set(LockState::Stolen);
-                }
-                Ok(())
-            }
-            ("update" | "update2" | "update3" | "locked" | "stolen", _) => {
-                Err(Malformed::new(&json!(params)))
-            }
+            ("update" | "update2" | "update3", _) => Err(Malformed::new(&json!(params))),
             _ => Ok(()),
         }
     }
@@ -340,27 +270,18 @@ async fn run(shared: Arc<Shared>) {
         };
         tracing::debug!(endpoint = %shared.endpoint, %error, "not connected");
         shared.link.send_replace(LinkState::Down(Some(error.clone())));
-        {
-            let subscriptions = shared.subscriptions();
-            subscriptions.mirrors.values().for_each(|core| core.disconnected(&error));
-            subscriptions.locks.values().for_each(|core| core.set(LockState::Waiting));
-        }
+        shared.subscriptions().mirrors.values().for_each(|core| core.disconnected(&error));
         tokio::time::sleep(pauses.next().unwrap_or(options.max_backoff)).await;
     }
 }
 
-/// Sets up mirrors and locks on the connection as they are added and removed, until it ends.
+/// Sets up mirrors on the connection as they are added and removed, until it ends.
 async fn serve(shared: &Shared, connection: &Connection) -> ConnectionError {
     let mut mirrored = BTreeSet::new();
-    let mut locked = BTreeMap::new();
     let mut beginning = FuturesUnordered::new();
     loop {
-        let (mirrors, locks) = {
-            let subscriptions = shared.subscriptions();
-            (subscriptions.mirrors.clone(), subscriptions.locks.clone())
-        };
-        let ended = update_subscriptions(connection, &mirrors, &locks, &mut mirrored, &mut locked).await;
-        if let Err(error) = ended {
+        let mirrors = shared.subscriptions().mirrors.clone();
+        if let Err(error) = end_removed(connection, &mirrors, &mut mirrored).await {
             return error;
         }
         for (key, core) in mirrors {
@@ -376,28 +297,14 @@ async fn serve(shared: &Shared, connection: &Connection) -> ConnectionError {
     }
 }
 
-/// Ends removed mirrors and locks, and requests new locks.
-async fn update_subscriptions(
+/// Ends removed mirrors.
+async fn end_removed(
     connection: &Connection,
     mirrors: &BTreeMap<u64, Arc<MirrorCore>>,
-    locks: &BTreeMap<String, Arc<LockCore>>,
     mirrored: &mut BTreeSet<u64>,
-    locked: &mut BTreeMap<String, u64>,
 ) -> Result<(), ConnectionError> {
-    let ignore = |_| Ok(());
     for key in mirrored.extract_if(.., |key| !mirrors.contains_key(key)) {
-        connection.request("monitor_cancel", json!([key]), ignore).await?;
-    }
-    let unwanted = |name: &String, key: &mut u64| locks.get(name).is_none_or(|core| core.key != *key);
-    for (name, _) in locked.extract_if(.., unwanted) {
-        connection.request("unlock", json!([name]), ignore).await?;
-    }
-    for (name, core) in locks {
-        if locked.insert(name.clone(), core.key).is_none() {
-            let core = Arc::clone(core);
-            let method = core.method();
-            connection.request(method, json!([name]), move |reply| core.answered(reply)).await?;
-        }
+        connection.request("monitor_cancel", json!([key]), |_| Ok(())).await?;
     }
     Ok(())
 }

@@ -109,18 +109,6 @@ pub enum Error {
         /// What is wrong.
         malformed: Malformed,
     },
-    /// This client holds or requested a lock of this name already, which the protocol does not allow twice.
-    #[error("lock {name:?} is in use by this client")]
-    LockInUse {
-        /// The lock's name.
-        name: String,
-    },
-    /// A lock's name is an `<id>`: letters, digits and underscores, no digit first.
-    #[error("{name:?} can't be the name of a lock")]
-    LockName {
-        /// The given name.
-        name: String,
-    },
 }
 
 impl Error {
@@ -132,7 +120,7 @@ impl Error {
             Self::NotSent { .. } | Self::Unknown { .. } | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.cause.retry_helps(),
             Self::Failed { failed, .. } => failed.retry_helps(),
-            Self::Malformed { .. } | Self::LockInUse { .. } | Self::LockName { .. } => false,
+            Self::Malformed { .. } => false,
         }
     }
 

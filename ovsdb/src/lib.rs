@@ -6,7 +6,6 @@
 //!   operation that failed, says whether it may have happened and whether trying again helps.
 //! - [`Mirror`]: a copy of selected tables that follows every change (`monitor_cond_since`) and can be waited on,
 //!   without polling.
-//! - [`Lock`]: locks among clients, with notification of their loss.
 //! - [`open_vswitch`]: changes of a switch's configuration, until ovs-vswitchd has applied them.
 //!
 //! ```no_run
@@ -45,7 +44,6 @@ mod connection;
 mod endpoint;
 mod error;
 mod framing;
-mod lock;
 mod memory;
 mod mirror;
 pub mod open_vswitch;
@@ -61,7 +59,6 @@ mod value;
 pub use client::Client;
 pub use endpoint::{BadEndpoint, Endpoint, TlsError, tls_config};
 pub use error::{ConnectionError, Error};
-pub use lock::{Lock, LockState};
 pub use mirror::{Changes, Mirror, MirrorState};
 pub use operation::{Condition, Function, Mutation, Operation, Until, row};
 pub use options::Options;

@@ -195,11 +195,6 @@ pub enum Operation {
     },
     /// Text for the database's log.
     Comment(#[serde(serialize_with = "comment")] String),
-    /// Fails unless the client holds this lock.
-    Assert {
-        /// The lock's name.
-        lock: String,
-    },
     /// Fails, so that the whole transaction is rolled back.
     Abort,
     /// Requests that the transaction is on disk before the reply.
@@ -271,7 +266,6 @@ impl Operation {
             Self::Delete { table, .. } => format!("delete from {table}"),
             Self::Wait { table, .. } => format!("wait for {table}"),
             Self::Comment(_) => "comment".into(),
-            Self::Assert { lock } => format!("assert of lock {lock:?}"),
             Self::Abort => "abort".into(),
             Self::Commit { .. } => "commit".into(),
         }
@@ -332,7 +326,6 @@ mod tests {
                        "columns": ["tag"], "until": "==", "rows": [{"tag": 5}]}),
             ),
             (Operation::Comment("hi".into()), json!({"op": "comment", "comment": "hi"})),
-            (Operation::Assert { lock: "l".into() }, json!({"op": "assert", "lock": "l"})),
             (Operation::Abort, json!({"op": "abort"})),
             (Operation::Commit { durable: true }, json!({"op": "commit", "durable": true})),
         ];

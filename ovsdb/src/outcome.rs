@@ -12,8 +12,6 @@ use crate::value::{Malformed, Row, Value};
 pub enum Cause {
     /// A `wait` timed out: the state that the transaction was planned for has changed.
     TimedOut,
-    /// The client does not hold the lock of an `assert`.
-    NotOwner,
     /// Out of memory or another resource.
     ResourcesExhausted,
     /// The database could not be written.
@@ -53,7 +51,6 @@ impl Cause {
     pub(crate) fn new(error: &str) -> Self {
         match error {
             "timed out" => Self::TimedOut,
-            "not owner" => Self::NotOwner,
             "resources exhausted" => Self::ResourcesExhausted,
             "I/O error" => Self::IoError,
             "canceled" => Self::Canceled,
@@ -77,7 +74,6 @@ impl Cause {
     pub fn retry_helps(&self) -> bool {
         match self {
             Self::TimedOut
-            | Self::NotOwner
             | Self::ResourcesExhausted
             | Self::IoError
             | Self::Canceled
@@ -235,11 +231,9 @@ fn one(operation: &Operation, result: &Json) -> Result<OperationResult, Malforme
         Operation::Update { .. } | Operation::Mutate { .. } | Operation::Delete { .. } => {
             OperationResult::Count(result.get("count").and_then(Json::as_u64).ok_or_else(malformed)?)
         }
-        Operation::Wait { .. }
-        | Operation::Comment(_)
-        | Operation::Assert { .. }
-        | Operation::Abort
-        | Operation::Commit { .. } => OperationResult::Done,
+        Operation::Wait { .. } | Operation::Comment(_) | Operation::Abort | Operation::Commit { .. } => {
+            OperationResult::Done
+        }
     })
 }
 

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::Text;
+
 /// What a node may give of one Subnet. A pod keeps an address that the node may not give any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +44,7 @@ pub struct PodAddress {
 }
 
 /// What a node has of one Subnet.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedAddresses {
@@ -57,6 +60,9 @@ pub struct AppliedAddresses {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = Self::MAX_WAITING))]
     pub waiting: Vec<WaitingPod>,
+    /// The file that can't be read or written, and what helps; absent: there is none. While it is there, the node may hold
+    /// more than `held`, and nothing is free.
+    pub unread: Option<Text>,
 }
 
 impl AppliedAddresses {

@@ -39,8 +39,9 @@ pub use fabric::{
 };
 pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{
-    AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
-    Parent, PathMtu, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
+    AppliedLink, AppliedNetwork, Carrier, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod,
+    OvsDatapath, Parent, PathMtu, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel,
+    Uplink,
 };
 pub use parts::{
     CommandMessage, Digit, GroupPart, Head, HeadDesired, HeadGeneration, HeadTransaction, Incomplete, Part,

@@ -182,6 +182,22 @@ pub struct PodLink {
     /// it). For veth with `mac`. The link is refused where that can't be enforced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anti_spoof: bool,
+    /// Where its parent ([`Parent::Pod`]) leads to on the host: on another one it is not made. Absent: anywhere.
+    pub parent_leads_to: Option<Carrier>,
+}
+
+/// Where an interface in a pod that other software made leads to on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// Its other end is a port of this Linux bridge.
+    Bridge(String),
+    /// Its other end is a port of this Open vSwitch bridge.
+    Ovs(String),
+    /// It is a macvlan on this interface of the host.
+    Master(String),
+    /// It is a device of its own, with nothing on the host.
+    Device,
 }
 
 /// The name of an interface.

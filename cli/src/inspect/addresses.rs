@@ -15,6 +15,9 @@ use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
+use super::path::Reports;
+use super::shares::{FixedAddress, NodeShare, fixed, shares};
+
 /// The annotation in which Multus writes the addresses of a pod (Network Plumbing Working Group, multi-net-spec 4.1.2).
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
@@ -49,6 +52,12 @@ pub(crate) struct SubnetUse {
     pub services: Vec<String>,
     /// Its ranges of addresses.
     pub pools: Vec<Pool>,
+    /// With Ipam eno: what each node holds of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeShare>,
+    /// With Ipam eno: the addresses that are for one pod each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fixed: Vec<FixedAddress>,
 }
 
 /// A range of addresses.
@@ -121,8 +130,13 @@ pub(crate) struct NetworkStatus {
     pub ips: Vec<String>,
 }
 
-/// The addresses and VLAN IDs of a cluster. Pure. Objects that can't be parsed are left out.
-pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -> Addresses {
+/// The addresses and VLAN IDs of a cluster. Pure. Objects that can't be parsed are left out. `reports`: those of agents,
+/// as far as they are known.
+pub(crate) fn addresses(
+    world: &ClusterState,
+    pods: &[PartialObjectMeta<Pod>],
+    reports: &Reports,
+) -> Addresses {
     let services: Vec<L2Service> = all(world, Kind::L2Service);
     let subnets: Vec<Subnet> = all(world, Kind::Subnet);
     let attachments: Vec<L2ServiceAttachment> = all(world, Kind::L2ServiceAttachment);
@@ -142,7 +156,10 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     };
     let mut leases: BTreeSet<Held> = BTreeSet::new();
     for (key, lease) in leases_of_engine(world) {
-        let pod = format!("Pod/{}/{}", key.namespace().unwrap_or_default(), lease.pod);
+        // That of another namespace is named with it.
+        let own = key.namespace().unwrap_or_default();
+        let (namespace, name) = lease.pod.split_once('/').unwrap_or((own, &lease.pod));
+        let pod = format!("Pod/{namespace}/{name}");
         let found = lease.addresses.iter().filter_map(|text| text.parse::<IpNet>().ok());
         leases.extend(found.map(|net| held(net.addr(), pod.clone(), &lease.link, key.to_string())));
     }
@@ -161,7 +178,7 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     let leases: Vec<Held> = leases.into_iter().collect();
     let vlan_holders = vlan_holders(&services, &all(world, Kind::L2BridgeDomain));
     Addresses {
-        subnets: subnet_uses(&subnets, &services, &leases),
+        subnets: subnet_uses(world, &subnets, &services, &leases, reports),
         vlans: all(world, Kind::PhysicalNetwork)
             .iter()
             .map(|network| vlan_use(network, &vlan_holders))
@@ -216,7 +233,13 @@ fn network(spec: &SubnetSpec) -> Option<IpNet> {
     IpNet::new(spec.address.parse().ok()?, spec.mask).ok().map(|network| network.trunc())
 }
 
-fn subnet_uses(subnets: &[Subnet], services: &[L2Service], leases: &[Held]) -> Vec<SubnetUse> {
+fn subnet_uses(
+    world: &ClusterState,
+    subnets: &[Subnet],
+    services: &[L2Service],
+    leases: &[Held],
+    reports: &Reports,
+) -> Vec<SubnetUse> {
     let mut users: BTreeMap<&String, Vec<String>> = BTreeMap::new();
     for service in services {
         for subnet in &service.spec.subnets {
@@ -234,7 +257,10 @@ fn subnet_uses(subnets: &[Subnet], services: &[L2Service], leases: &[Held]) -> V
     for subnet in subnets {
         let name = subnet.name_any();
         let services = users.remove(&name).unwrap_or_default();
-        uses.push(subnet_use(subnet, services, held.get(&name).unwrap_or(&BTreeSet::new())));
+        let none = BTreeSet::new();
+        let held = held.get(&name).unwrap_or(&none);
+        let nodes = shares(world, &name, held, reports);
+        uses.push(SubnetUse { nodes, fixed: fixed(world, &name), ..subnet_use(subnet, services, held) });
     }
     uses
 }
@@ -270,6 +296,8 @@ fn subnet_use(subnet: &Subnet, services: Vec<String>, own: &BTreeSet<IpAddr>) ->
         services,
         pools: ipam.chain(engine).collect(),
         subnet: subnet.name_any(),
+        nodes: Vec::new(),
+        fixed: Vec::new(),
     }
 }
 
@@ -344,6 +372,13 @@ impl Addresses {
                 None => "it is in none of its pools".to_owned(),
             };
             lines.push(format!("It is in Subnet/{}: {handed_out}.", subnet.subnet));
+            let holders =
+                subnet.nodes.iter().filter(|share| share.blocks.iter().any(|block| block.contains(&address)));
+            let node =
+                |share: &NodeShare| Some(format!("Node {} may give it to its pods.", share.node.as_ref()?));
+            lines.extend(holders.filter_map(node));
+            let fixed = subnet.fixed.iter().filter(|fixed| fixed.address == address);
+            lines.extend(fixed.filter_map(|fixed| Some(format!("It is for {} alone.", fixed.pod.as_ref()?))));
         }
         lines
     }
@@ -374,7 +409,10 @@ mod tests {
             subnet: Some("s".into()),
         };
         let leases = [lease("10.0.0.7"), lease("10.0.0.200")];
-        let of_subnet = |leases: &[Held]| subnet_uses(std::slice::from_ref(&subnet), &[], leases);
+        let of_subnet = |leases: &[Held]| {
+            let (world, reports) = (ClusterState::default(), Reports::unknown());
+            subnet_uses(&world, std::slice::from_ref(&subnet), &[], leases, &reports)
+        };
         let SubnetUse { pools, .. } = of_subnet(&leases).remove(0);
         let counts: Vec<_> = pools
             .iter()

@@ -13,6 +13,7 @@ pub(crate) mod path;
 pub(crate) mod plan;
 pub(crate) mod remedy;
 pub(crate) mod schema;
+pub(crate) mod shares;
 pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod timeline;

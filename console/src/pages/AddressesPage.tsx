@@ -103,6 +103,16 @@ interface Pool {
   held: number;
 }
 
+interface Share {
+  key: string;
+  subnet: string;
+  node?: string;
+  blocks: string[];
+  size?: number;
+  used: number;
+  waiting?: number;
+}
+
 function Tables({ data }: { data: Addresses }) {
   const pools = useMemo(
     () =>
@@ -110,6 +120,13 @@ function Tables({ data }: { data: Addresses }) {
         s.pools.map(
           (p, i): Pool => ({ ...s, ...p, key: `${s.subnet} ${i}`, range: `${p.start} – ${p.end}` }),
         ),
+      ),
+    [data],
+  );
+  const shares = useMemo(
+    () =>
+      data.subnets.flatMap((s) =>
+        (s.nodes ?? []).map((n, i): Share => ({ ...n, subnet: s.subnet, key: `${s.subnet} ${i}` })),
       ),
     [data],
   );
@@ -130,6 +147,19 @@ function Tables({ data }: { data: Addresses }) {
           empty={<Empty title="There is no Subnet.">Pods get addresses from Subnets.</Empty>}
         />
       </div>
+      {shares.length > 0 && (
+        <div class="block">
+          <DataTable
+            name="shares"
+            title="Addresses that nodes hold"
+            columns={SHARES}
+            rows={shares}
+            rowKey={(s) => s.key}
+            searchable
+            empty={<Empty title="No node holds addresses." />}
+          />
+        </div>
+      )}
       <section class="block">
         <h2>VLAN IDs</h2>
         {data.vlans.length === 0 && <Empty title="There is no PhysicalNetwork with a list of IDs." />}
@@ -243,6 +273,20 @@ const POOLS: Column<Pool>[] = [
     value: (p) => p.services.join(" "),
     cell: (p) => p.services.map((s) => <div key={s}>{s.includes("/") ? <MaybeObject text={s} /> : <ObjectLink object={`L2Service/${s}`} short />}</div>),
   },
+];
+
+const SHARES: Column<Share>[] = [
+  { key: "subnet", title: "Subnet", value: (s) => s.subnet, cell: (s) => <ObjectLink object={`Subnet/${s.subnet}`} short /> },
+  { key: "node", title: "Node", value: (s) => s.node },
+  { key: "blocks", title: "Holds", value: (s) => s.blocks.join(" ") },
+  {
+    key: "used",
+    title: "Used",
+    value: (s) => (s.size === undefined ? `${s.used}` : `${s.used} of ${s.size}`),
+    order: (s) => (s.size === undefined ? 0 : s.used / Math.max(s.size, 1)),
+    cell: (s) => <Meter used={s.used} of={s.size} label={`Addresses of ${s.subnet} used on ${s.node ?? "a node"}`} />,
+  },
+  { key: "waiting", title: "Pods waiting", value: (s) => s.waiting, numeric: true },
 ];
 
 const LEASES: Column<Lease>[] = [

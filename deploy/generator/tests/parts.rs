@@ -45,6 +45,27 @@ fn deployed() -> impl Iterator<Item = (&'static Part, &'static Workload)> {
 }
 
 #[test]
+fn deployments_have_two_replicas_and_a_disruption_budget() {
+    let objects = objects(&["manager"]);
+    for (_, workload) in deployed() {
+        let name = workload.name;
+        let spec = &find(&objects, "manager", "Deployment", name)["spec"];
+        let own = json!({ "matchLabels": { "app.kubernetes.io/name": name } });
+        assert_eq!((&spec["replicas"], &spec["selector"]), (&json!(2), &own), "{name}");
+        let spread = spec["template"]["spec"]["topologySpreadConstraints"].as_array().expect(name);
+        let keys: Vec<_> = spread.iter().map(|one| &one["topologyKey"]).collect();
+        assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{name}");
+        for one in spread {
+            // A cluster with a single node runs both replicas on it.
+            assert_eq!((&one["labelSelector"], &one["whenUnsatisfiable"]), (&own, &json!("ScheduleAnyway")));
+        }
+        // `maxUnavailable` lets a Deployment with a single replica be drained.
+        let budget = find(&objects, "manager", "PodDisruptionBudget", name);
+        assert_eq!(budget["spec"], json!({ "maxUnavailable": 1, "selector": own }), "{name}");
+    }
+}
+
+#[test]
 fn workloads_are_those_of_the_manifests() {
     let mut found = BTreeSet::new();
     for object in objects(&["nats", "manager", "agent"]) {

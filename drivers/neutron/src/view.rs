@@ -163,11 +163,4 @@ impl View {
         self.trunks.retain(|id, _| listed.contains(id));
         Some(self)
     }
-
-    /// The listed trunk on which a port is a sub-port.
-    pub fn trunk_with(&self, port: &str) -> Option<(&Trunk, &SubPort)> {
-        self.trunks
-            .values()
-            .find_map(|trunk| Some((trunk, trunk.sub_ports.iter().find(|sub| sub.port_id == port)?)))
-    }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use eno_driver_neutron::observe::observe;
 use eno_driver_neutron::plan::{Refusals, plan};
-use eno_driver_neutron::view::View;
+use eno_driver_neutron::view::{SubPort, View};
 use eno_schemas::{Applied, FabricDesired, FabricVlans, VlanSet};
 use proptest::prelude::*;
 
 use crate::world::{
-    PHYSICAL, converge, desired, foreign, is_acceptable, mark, network, placed, port, sub_port, tenant,
-    trunks, vid,
+    PHYSICAL, converge, desired, foreign, is_acceptable, mark, network, placed, port, sub_port, sub_port_of,
+    tenant, trunks, vid,
 };
 
 const VLANS: std::ops::Range<u16> = 10..16;
@@ -101,7 +101,7 @@ proptest! {
             if view.ports.get(id) == Some(port) {
                 continue;
             }
-            let tag = before.trunk_with(id).and_then(|(_, sub)| sub.vid());
+            let tag = sub_port_of(&before, id).and_then(SubPort::vid);
             prop_assert!(tag.is_some_and(|tag| desired.device.adopt.contains(tag)), "port {id} was changed");
         }
         let placed = placed(&view);

@@ -94,9 +94,14 @@ pub fn sub_port(view: &mut View, trunk: &str, port: &str, vlan: u16) {
     view.trunks.get_mut(&format!("id-{trunk}")).unwrap().sub_ports.push(sub_port);
 }
 
+/// The sub-port that a port is on a listed trunk.
+pub fn sub_port_of<'a>(view: &'a View, port: &str) -> Option<&'a SubPort> {
+    view.trunks.values().flat_map(|trunk| &trunk.sub_ports).find(|sub| sub.port_id == port)
+}
+
 /// False when Neutron refuses a request for what others have there. Panics when it refuses it otherwise.
 pub fn is_acceptable(view: &View, request: &Request) -> bool {
-    let attached = |port: &str| view.trunk_with(port).is_some();
+    let attached = |port: &str| sub_port_of(view, port).is_some();
     match request {
         Request::CreateNetworks(new) => {
             for new in new {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eno_conformance::{Engine, RunningHost};
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::pods::{Options, Pods};
@@ -119,7 +120,8 @@ async fn start_agent(
         metrics.clone(),
     );
     let host = Host::new(namespace, &[]);
-    let driver = NodeDriver::new(name(node), host, Pods::new(NoPods, options), switch, probes);
+    let addresses = Addresses::new(folder.join("no-ipam"), folder);
+    let driver = NodeDriver::new(name(node), addresses, host, Pods::new(NoPods, options), switch, probes);
     let mut options = HostOptions::new(world.server.connect("eno-driver").await, Ownership::PerTarget, "0");
     options.instance = name(node);
     RunningHost::start(driver, options)

@@ -1,10 +1,11 @@
 //! The driver: reconciles the parts of a node in the order of their dependencies.
 //!
-//! 1. [`crate::host`]: bridges, bonds, VLAN subinterfaces, the NICs behind them.
-//! 2. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
-//! 3. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
-//! 4. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
-//! 5. [`crate::probes`] learn what to ask over the networks that are there. They work on their own.
+//! 1. [`crate::addresses`]: what the CNI plugin may give to pods that start. Nothing else delays it.
+//! 2. [`crate::host`]: bridges, bonds, VLAN subinterfaces, the NICs behind them.
+//! 3. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
+//! 4. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
+//! 5. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
+//! 6. [`crate::probes`] learn what to ask over the networks that are there. They work on their own.
 //!
 //! A part that fails for some items rejects these and realises the others.
 
@@ -18,6 +19,7 @@ use eno_schemas::{Applied, Desired, Failure, NodeDesired, PayloadKind};
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use tokio::sync::Mutex;
 
+use crate::addresses::Addresses;
 use crate::host::{Host, HostError};
 use crate::ovs::{Item, Ovs, OvsApplied, OvsDesired, OvsError, PortDesired};
 use crate::pods::{Pods, Resolve};
@@ -106,6 +108,7 @@ impl Switch {
 /// The driver of one node.
 pub struct NodeDriver<R> {
     node: String,
+    addresses: Addresses,
     host: Host,
     pods: Pods<R>,
     switch: Arc<Switch>,
@@ -116,15 +119,17 @@ impl<R: Resolve> NodeDriver<R> {
     /// The driver of the node with that name.
     pub fn new(
         node: impl Into<String>,
+        addresses: Addresses,
         host: Host,
         pods: Pods<R>,
         switch: Arc<Switch>,
         probes: Probes,
     ) -> Self {
-        Self { node: node.into(), host, pods, switch, probes }
+        Self { node: node.into(), addresses, host, pods, switch, probes }
     }
 
     async fn reconcile_node(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
+        let addresses = self.addresses.reconcile(&desired.addresses).await?;
         let current = work.clone();
         let (host, mut notes) = self.host.reconcile(desired, move || current.is_current()).await?;
         if !work.is_current() {
@@ -162,7 +167,7 @@ impl<R: Resolve> NodeDriver<R> {
         }
         let NodeApplied { networks, pods, rejected, notes } = applied;
         self.probes.want(desired, &networks);
-        let applied = Applied::Node { networks, pods: pods.pods, probes: self.probes.results(), addresses: BTreeMap::new() };
+        let applied = Applied::Node { networks, pods: pods.pods, probes: self.probes.results(), addresses };
         Ok(Reconciled { rejected, notes, ..Reconciled::applied(applied) })
     }
 }
@@ -196,7 +201,8 @@ impl<R: Resolve> Driver for NodeDriver<R> {
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         let node = self.node.clone();
-        let parts: [BoxStream<'static, ()>; 4] = [
+        let parts: [BoxStream<'static, ()>; 5] = [
+            self.addresses.changed().boxed(),
             self.host.changed().boxed(),
             self.pods.changed().boxed(),
             self.switch.ovs.changed().boxed(),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::netlink::Namespace;
@@ -59,6 +60,9 @@ struct Args {
     /// Where container runtimes keep the network namespaces of pods
     #[arg(long, env = "ENO_NAMESPACES", value_name = "DIR", default_value = "/run/netns")]
     namespaces: PathBuf,
+    /// The folder of addresses that pods get when they start, which the CNI plugin eno-ipam has, too
+    #[arg(long, env = "ENO_IPAM_DIR", value_name = "DIR", default_value = "/var/lib/eno/ipam")]
+    ipam_dir: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -78,6 +82,7 @@ impl Args {
             DatapathType::System => (Datapath::System, OvsDatapath::System),
             DatapathType::Netdev => (Datapath::Netdev, OvsDatapath::Netdev),
         };
+        let addresses = Addresses::new(self.ipam_dir, &self.namespaces);
         let options = Options {
             host: host.clone(),
             audit: AUDIT,
@@ -91,7 +96,7 @@ impl Args {
         let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
         let switch = Arc::new(Switch::new(Ovs::new(endpoint, datapath), socket));
         let probes = Probes::start(&self.node, host.clone(), self.proc_sys, Arc::clone(&switch), metrics);
-        Ok(NodeDriver::new(self.node, Host::new(host, &reserved), pods, switch, probes))
+        Ok(NodeDriver::new(self.node, addresses, Host::new(host, &reserved), pods, switch, probes))
     }
 }
 

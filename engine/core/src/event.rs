@@ -131,6 +131,22 @@ impl Uses {
     }
 }
 
+impl Pod {
+    /// The interfaces that it got by Multus of a NetworkAttachmentDefinition that it asks for.
+    pub(crate) fn attached_by<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Attached> {
+        let is_of = |own: &&Attached| (&own.nad.0, &own.nad.1) == (&key.namespace, &key.name);
+        self.asked_for().filter(is_of)
+    }
+
+    /// The interfaces that it got by Multus and asks for.
+    pub(crate) fn asked_for(&self) -> impl Iterator<Item = &Attached> {
+        self.attached.iter().filter(|own| match &self.uses {
+            Uses::Named(names) => names.contains(&own.nad),
+            Uses::Any(_) => true,
+        })
+    }
+}
+
 impl Default for Uses {
     fn default() -> Self {
         Self::Named(Vec::new())

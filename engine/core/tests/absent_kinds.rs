@@ -1,7 +1,7 @@
 //! An engine that begins while the API server does not know a kind.
 
 use eno_core::{Key, Kind};
-use eno_schemas::{Phase, Pool};
+use eno_schemas::{Ipam, Phase, Pool};
 
 use crate::edits::edit_subnet;
 use crate::world::*;
@@ -59,6 +59,10 @@ fn kind_that_realised_objects_name_is_needed() {
     let (mut w, ..) = routed(World::with_agents(), true);
     let need = restart_without(&mut w, Kind::Route);
     assert_eq!(need.as_deref(), Some("Subnet/sn names Route/out"));
+    let (mut w, subnet, _) = routed(World::with_agents(), false);
+    w.apply_and_settle(edit_subnet(&w.objects[&subnet], |spec| spec.ipam = Ipam::Eno));
+    let need = restart_without(&mut w, Kind::Route);
+    assert_eq!(need.as_deref(), Some("Subnet/sn names Route/out"), "pods could get its next hop");
     for (kind, need) in [
         (Kind::Subnet, "L2Service/s names Subnet/sn"),
         (Kind::PhysicalNetwork, "FabricDevice/leaf2 names PhysicalNetwork/dc"),

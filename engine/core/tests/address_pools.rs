@@ -41,6 +41,7 @@ fn second_service_with_a_prefix_gets_a_pool_of_its_own() {
         // Another plugin has another pool, or none.
         ("10.0.0.0/24", Ipam::HostLocal, None),
         ("10.0.0.0/24", Ipam::Static, None),
+        ("10.0.0.0/24", Ipam::Eno, None),
     ] {
         let mut w = World::leaf_spine();
         apply_service(&mut w, "one", 100, "10.0.0.0/24", Ipam::Whereabouts);

@@ -5,20 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use eno_core::kinds::Spec;
-use eno_core::{Event, Key, Kind, Object, Target};
-use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection, VlanId};
+use eno_core::{Attached, Event, Key, Kind, Object, Target, Uses};
+use eno_schemas::{
+    Desired, HostNetwork, Item, LinkKind, NodeDesired, Parent, Phase, Pool, Rejection, VlanId, VlanType,
+};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::edits::{edit_point, edit_subnet};
+use crate::edits::{edit_attachment, edit_point, edit_subnet};
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
-    Attachment { name: u8, services: Vec<u8>, point: u8 },
+    Attachment { name: u8, services: Vec<u8>, point: u8, sub_interfaces: bool },
     Config { name: u8, links: Vec<(u8, u8)> },
     Bridge { name: u8, cidr: Option<u8> },
     Delete(u8),
-    Pod { name: u8, node: u8, runs: bool, labels: u8 },
+    Pod { name: u8, node: u8, runs: bool, labels: u8, attached: u8 },
     PodGone(u8),
     Node { name: u8, in_pool: bool, ready: bool },
     NodeGone(u8),
@@ -36,13 +38,14 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let links = proptest::collection::vec((0u8..3, 0u8..4), 0..3);
     prop_oneof![
-        2 => (0u8..3, proptest::collection::vec(0u8..3, 1..3), 0u8..2)
-            .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
+        2 => (0u8..3, proptest::collection::vec(0u8..3, 1..3), 0u8..2, any::<bool>()).prop_map(
+            |(name, services, point, sub_interfaces)| Step::Attachment { name, services, point, sub_interfaces }
+        ),
         4 => (0u8..3, links).prop_map(|(name, links)| Step::Config { name, links }),
         1 => (0u8..3, proptest::option::of(0u8..4)).prop_map(|(name, cidr)| Step::Bridge { name, cidr }),
         3 => (0u8..9).prop_map(Step::Delete),
-        8 => (0u8..8, 1u8..5, any::<bool>(), any::<u8>())
-            .prop_map(|(name, node, runs, labels)| Step::Pod { name, node, runs, labels }),
+        8 => (0u8..8, 1u8..5, any::<bool>(), any::<u8>(), prop_oneof![Just(0), 0u8..16])
+            .prop_map(|(name, node, runs, labels, attached)| Step::Pod { name, node, runs, labels, attached }),
         2 => (0u8..8).prop_map(Step::PodGone),
         1 => (1u8..5, any::<bool>(), any::<bool>())
             .prop_map(|(name, in_pool, ready)| Step::Node { name, in_pool, ready }),
@@ -105,11 +108,14 @@ impl History {
 
     fn run_step(&mut self, step: &Step) {
         match step {
-            Step::Attachment { name, services, point } => {
+            Step::Attachment { name, services, point, sub_interfaces } => {
                 let names: Vec<String> = services.iter().map(|name| format!("s{name}")).collect();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 let point = ["cp", "other"][usize::from(*point)];
-                self.apply(attachment(&format!("a{name}"), &names, point));
+                let attachment = attachment(&format!("a{name}"), &names, point);
+                self.apply(edit_attachment(&attachment, |spec| {
+                    spec.sub_interfaces = *sub_interfaces && spec.vlan_type != VlanType::Access;
+                }));
             }
             Step::Config { name, links } => {
                 const CIDRS: [&str; 4] = ["10.9.0.0/29", "10.9.0.0/24", "10.8.0.0/30", "fd00::/64"];
@@ -136,7 +142,9 @@ impl History {
                     self.world.delete(&key);
                 }
             }
-            Step::Pod { name, node, runs, labels } => self.pod(*name, *node, *runs, *labels),
+            Step::Pod { name, node, runs, labels, attached } => {
+                self.pod((*name, *node, *runs), *labels, *attached);
+            }
             Step::PodGone(name) => {
                 if self.pod_nodes.remove(name).is_some() {
                     let uids: Vec<_> = self
@@ -202,7 +210,8 @@ impl History {
         }
     }
 
-    fn pod(&mut self, name: u8, node: u8, runs: bool, labels: u8) {
+    /// `attached`: the attachments by which Multus made interfaces; from bit 3 on one that has no name.
+    fn pod(&mut self, (name, node, runs): (u8, u8, bool), labels: u8, attached: u8) {
         if !self.pod_nodes.contains_key(&name) {
             self.created_pods += 1;
         }
@@ -223,6 +232,13 @@ impl History {
         let pod_labels: Vec<(&str, &str)> =
             pod_labels.iter().map(|(label, value)| (label.as_str(), *value)).collect();
         let mut pod = pod(&pod_name, &format!("node{node}"), &pod_labels);
+        let of = |n: u8| Attached {
+            nad: ("ns".into(), format!("a{n}").into()),
+            interface: (attached & 8 == 0 || n > 0).then(|| format!("net{n}").into()),
+            addresses: Vec::new(),
+        };
+        pod.attached = (0..3).filter(|n| attached >> n & 1 == 1).map(of).collect();
+        pod.uses = Uses::Named(pod.attached.iter().map(|own| own.nad.clone()).collect());
         pod.uid = known
             .as_ref()
             .map_or_else(|| format!("uid-{pod_name}-{}", self.created_pods).into(), |pod| pod.uid.clone());
@@ -258,6 +274,7 @@ impl History {
                     pod.name
                 );
             }
+            self.check_parents(desired);
             for (bridge, network) in &desired.networks {
                 if matches!(network, HostNetwork::PodBridge { .. }) {
                     let master = |link: &eno_schemas::PodLink| {
@@ -266,6 +283,17 @@ impl History {
                     let used = desired.pods.values().any(|pod| pod.links.iter().any(master));
                     assert!(used, "{name} has a bridge {bridge} without a pod");
                 }
+            }
+        }
+    }
+
+    /// No interface of a VLAN is on another one in the pod than Multus made for it.
+    fn check_parents(&self, desired: &NodeDesired) {
+        for (uid, pod) in &desired.pods {
+            for link in &pod.links {
+                let LinkKind::Vlan { parent: Parent::Pod(parent), .. } = &link.kind else { continue };
+                let mut attached = self.world.pods[uid.as_str()].attached.iter();
+                assert!(attached.any(|own| own.interface.as_deref() == Some(parent)), "{link:?}");
             }
         }
     }
@@ -366,7 +394,12 @@ impl History {
             let labelled = self.world.pods[&uid].clone();
             // Some pods lose their labels, and the others are deleted.
             if uid.len() % 2 == 0 {
-                self.world.apply_pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
+                self.world.apply_pod(eno_core::Pod {
+                    labels: BTreeMap::new(),
+                    uses: Uses::default(),
+                    attached: Vec::new(),
+                    ..labelled
+                });
             } else {
                 self.world.remove_pod(&uid);
             }
@@ -445,8 +478,8 @@ impl History {
 
 #[test]
 fn pod_that_lost_its_interface_before_a_restart_has_no_name_of_it() {
-    let attachment = Step::Attachment { name: 0, services: vec![2], point: 0 };
-    let pod = Step::Pod { name: 0, node: 3, runs: true, labels: 16 };
+    let attachment = Step::Attachment { name: 0, services: vec![2], point: 0, sub_interfaces: false };
+    let pod = Step::Pod { name: 0, node: 3, runs: true, labels: 16, attached: 0 };
     let leaves = Step::Node { name: 3, in_pool: false, ready: false };
     let steps = [attachment, pod, Step::Settle, Step::Silence(3), leaves, Step::Restart];
     History::run(&steps).restart_changes_nothing();
@@ -455,7 +488,7 @@ fn pod_that_lost_its_interface_before_a_restart_has_no_name_of_it() {
 /// The results of a node were missing when the engine started, and nothing is probed any more.
 #[test]
 fn lookup_of_a_former_engine_goes_with_what_it_is_for() {
-    let attachment = || Step::Attachment { name: 1, services: vec![0], point: 0 };
+    let attachment = || Step::Attachment { name: 1, services: vec![0], point: 0, sub_interfaces: false };
     let steps = [
         attachment(),
         attachment(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use eno_core::{DecidedTransaction, Effect, Kind, Name};
+use eno_core::{ConditionReason, DecidedTransaction, Effect, Kind, Name};
 use eno_sbi::nats::StreamUse;
 use eno_schemas::Phase;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -56,6 +56,21 @@ pub struct StreamLabel {
     stream: String,
 }
 
+/// A reason of a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    reason: String,
+}
+
+impl From<ConditionReason> for ReasonLabel {
+    fn from(reason: ConditionReason) -> Self {
+        Self { reason: reason.to_string() }
+    }
+}
+
+/// The reasons for which a Subnet is short of addresses.
+const SHORT: [ConditionReason; 2] = [ConditionReason::FewLeft, ConditionReason::NoneLeft];
+
 /// The kinds of which probes tell whether packets pass.
 const PROBED: [Kind; 2] = [Kind::L2Service, Kind::L2ServiceAttachment];
 
@@ -70,6 +85,8 @@ pub struct Metrics {
     oldest: Family<ObjectLabels, Gauge>,
     /// Objects whose condition Verified is false, by kind.
     packets_lost: Family<KindLabel, Gauge>,
+    /// Subnets whose condition AddressesLow is true, by its reason.
+    subnets_low: Family<ReasonLabel, Gauge>,
     /// Whether each switch answers.
     device_up: Family<DeviceLabel, Gauge>,
     /// Whether each switch differs from what ENO wants.
@@ -156,6 +173,7 @@ impl Metrics {
                 "packets_lost",
                 "Custom resources whose packets do not pass, as probes found",
             ),
+            subnets_low: added(all, "subnets_low", "Subnets with few free addresses or none"),
             device_up: added(all, "device_up", "1 while the switch answers"),
             device_drift: added(all, "device_drift", "1 while the switch differs from what ENO wants"),
             drivers: added(all, "drivers", "Live processes of each driver"),
@@ -257,6 +275,18 @@ impl Metrics {
         if PROBED.contains(&kind) {
             self.packets_lost.get_or_create(&KindLabel { kind: kind.as_str() }).dec_by(i64::from(loses));
         }
+    }
+
+    /// A Subnet is there, and is short of addresses for this reason; `None`: it is not.
+    pub fn short(&self, reason: Option<ConditionReason>) {
+        for known in SHORT {
+            self.subnets_low.get_or_create(&known.into()).inc_by(i64::from(reason == Some(known)));
+        }
+    }
+
+    /// A Subnet is short of addresses for this reason no more.
+    pub fn short_no_more(&self, reason: ConditionReason) {
+        self.subnets_low.get_or_create(&reason.into()).dec();
     }
 
     /// The state of a switch.
@@ -376,6 +406,7 @@ impl Metrics {
         self.objects.clear();
         self.oldest.clear();
         self.packets_lost.clear();
+        self.subnets_low.clear();
         self.device_up.clear();
         self.device_drift.clear();
         self.drivers.clear();

@@ -1,10 +1,10 @@
-//! The agents as pods of `deploy/agent`. Only the address of NATS and Open vSwitch's datapath differ, and the image is
-//! built on the spot.
+//! The agents as pods of `deploy/agent`. Only the address of NATS, Open vSwitch's datapath and the
+//! directory of CNI plugins differ, and the image is built on the spot.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
 
-use eno_control_plane::node::ProgramsImage;
+use eno_control_plane::node::{CNI_BIN, ProgramsImage};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::DynamicObject;
@@ -21,11 +21,13 @@ use eno::programs;
 /// The image name in the manifests.
 const IMAGE: &str = "eno:dev";
 /// The programs of the image that the agent's pods run.
-const PROGRAMS: [&str; 3] = ["eno", "eno-driver-node", "eno-cri-resolver"];
+const PROGRAMS: [&str; 4] = ["eno", "eno-driver-node", "eno-cri-resolver", "eno-ipam"];
 /// The label selector of the pods.
 const LABELS: &str = "app.kubernetes.io/name=eno-agent";
 /// The container that gets the settings.
 const CONTAINER: &str = "agent";
+/// The volume with the CNI plugins.
+const PLUGINS: &str = "cni";
 
 /// The image for the nodes.
 pub(super) fn image() -> Result<ProgramsImage, SandboxError> {
@@ -45,6 +47,7 @@ pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> 
     // The Namespace comes first, in the order of `kubectl apply -k`.
     for mut object in manifests::agent()? {
         set_environment(&mut object, &settings);
+        set_plugins_directory(&mut object, CNI_BIN);
         apply(&client, MANAGER, &object).await?;
     }
     wait_until_ready(sandbox, since, deadline).await
@@ -58,6 +61,14 @@ fn set_environment(object: &mut DynamicObject, settings: &BTreeMap<&str, String>
     for (name, value) in settings {
         variables.retain(|variable| variable["name"] != *name);
         variables.push(json!({ "name": name, "value": value }));
+    }
+}
+
+/// Sets the directory of CNI plugins on the nodes, if the object has it.
+fn set_plugins_directory(object: &mut DynamicObject, directory: &str) {
+    let volumes = object.data.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut);
+    for volume in volumes.into_iter().flatten().filter(|volume| volume["name"] == PLUGINS) {
+        volume["hostPath"]["path"] = json!(directory);
     }
 }
 
@@ -124,6 +135,7 @@ mod tests {
         let settings = BTreeMap::from([("ENO_NATS_URL", url.clone()), ("ENO_NEW", "x".to_owned())]);
         for object in &mut changed {
             set_environment(object, &settings);
+            set_plugins_directory(object, "/somewhere");
         }
         let changed_objects: Vec<_> =
             manifests.iter().zip(&changed).filter(|(one, other)| one != other).collect();
@@ -137,6 +149,9 @@ mod tests {
         let mut restored = after.clone();
         *restored.data.pointer_mut(pointer).expect("variables") =
             before.data.pointer(pointer).cloned().expect("variables");
+        let text = serde_json::to_string(&restored).expect("JSON");
+        assert_eq!(text.matches("\"/somewhere\"").count(), 1, "{text}");
+        set_plugins_directory(&mut restored, "/opt/cni/bin");
         assert_eq!(&restored, before);
     }
 
@@ -146,6 +161,7 @@ mod tests {
         assert!(
             text.contains(&format!("\"image\":\"{IMAGE}\""))
                 && text.contains("/usr/local/bin/eno-cri-resolver")
+                && text.contains("/usr/local/bin/eno-ipam")
         );
     }
 }

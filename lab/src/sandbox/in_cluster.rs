@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use eno_control_plane::SERVICE_NETWORK;
-use eno_control_plane::node::{CLUSTER_DOMAIN, DNS_ADDRESS, NodeImage, POD_NETWORK, ProgramsImage};
+use eno_control_plane::node::{CLUSTER_DOMAIN, CNI_BIN, DNS_ADDRESS, NodeImage, POD_NETWORK, ProgramsImage};
 use eno_control_plane::parts::{Part, Parts};
 use kube::api::DynamicObject;
 use nix::unistd::{Gid, Uid, chown};
@@ -23,6 +23,8 @@ const NATS: &str = "eno-nats:dev";
 /// The images of an earlier version. Its nats-server is the same program under another name.
 const EARLIER_ENO: &str = "eno-earlier:dev";
 const EARLIER_NATS: &str = "eno-nats-earlier:dev";
+/// The CNI plugin.
+const PLUGIN: &str = "eno-ipam";
 /// The image of the name service.
 const DNS: &str = "eno.k8s.io/coredns:latest";
 /// The port of the name service in its pod, which needs no privileges.
@@ -104,6 +106,12 @@ pub(super) async fn install_operator(sandbox: &Sandbox) -> Result<(), SandboxErr
     let mut values = values(sandbox);
     values["image"] = json!(EARLIER_ENO);
     values["natsImage"] = json!(EARLIER_NATS);
+    if !earlier.join(PLUGIN).is_file() {
+        // That version has no plugin, and no value for its directory.
+        if let Some(values) = values.as_object_mut() {
+            values.remove("cniDirectory");
+        }
+    }
     let eno = earlier.join("eno");
     if run(sandbox, &eno, &["install", "--help"]).await.is_err() {
         // That version has manifests only. They differ little from this one's.
@@ -155,6 +163,7 @@ pub(super) fn values(sandbox: &Sandbox) -> Value {
         "callbackDeny": [POD_NETWORK, SERVICE_NETWORK],
         "nodeCIDRs": [format!("{a}.{b}.{c}.0/24")],
         "sampleImage": TEST_IMAGE,
+        "cniDirectory": CNI_BIN,
         // The user space datapath needs no kernel module and works on every machine.
         "agent": {"ovsDatapath": "netdev", "allowInterfaces": sandbox.options.agent_interfaces},
     });

@@ -21,6 +21,8 @@ pub use eno_control_plane::node::TEST_IMAGE;
 const AGENT_PORT: u16 = 9465;
 /// The path of the resolver's socket inside a node.
 const RESOLVER_SOCKET: &str = "/run/eno/cri.sock";
+/// The folder of addresses inside a node.
+const ADDRESSES: &str = "/var/lib/eno/ipam";
 /// The capabilities of the agent, as in the DaemonSet of `deploy/`.
 const AGENT_CAPABILITIES: &str = "-all,+net_admin,+sys_admin";
 const NO_CAPABILITIES: &str = "-all";
@@ -232,6 +234,8 @@ fn resolver(node: &Node) -> Result<Command, SandboxError> {
 
 fn agent(sandbox: &Sandbox, node: &Node, token: &Path) -> Result<Command, SandboxError> {
     let nats = sandbox.control_plane.nats();
+    let addresses = node.machine().inside(ADDRESSES);
+    std::fs::create_dir_all(&addresses).map_err(SandboxError::file("making the directory", &addresses))?;
     let mut command = confined(node, AGENT_CAPABILITIES);
     command
         .arg(programs::find_program("eno-driver-node")?)
@@ -245,6 +249,7 @@ fn agent(sandbox: &Sandbox, node: &Node, token: &Path) -> Result<Command, Sandbo
         // The user space datapath needs no kernel module and works on every machine.
         .env("ENO_OVS_DATAPATH", "netdev")
         .env("ENO_CRI_SOCKET", RESOLVER_SOCKET)
+        .env("ENO_IPAM_DIR", ADDRESSES)
         .env("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(","))
         .env_remove("ENO_KUBECONFIG")
         .env_remove("KUBECONFIG");

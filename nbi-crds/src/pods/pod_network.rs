@@ -104,14 +104,14 @@ pub struct PodInterface {
     pub message: Option<String>,
 }
 
-/// The object that asked for an interface; in the pod's namespace.
+/// The object that asked for an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkOwner {
     /// PodConfig, PodNetworkConfig or L2ServiceAttachment.
     #[schemars(length(max = 63))]
     pub kind: String,
-    /// Its name.
-    #[schemars(length(max = 253))]
+    /// Its name; `<namespace>/<name>` in another namespace than the pod's.
+    #[schemars(length(max = 317))]
     pub name: String,
 }

@@ -56,8 +56,8 @@ impl From<ConfigPhase> for Option<Phase> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodConfiguration {
-    /// The pod.
-    #[schemars(length(max = 253))]
+    /// The pod; `<namespace>/<name>` of another namespace.
+    #[schemars(length(max = 317))]
     pub pod_name: String,
     /// One entry for each of its interfaces, such as `{podVethName:pc02841804 podIPAddr:192.168.100.2/24
     /// peerVethName:hpc02841804 bridge:pcbr0}`.
@@ -73,8 +73,8 @@ pub struct PodConfiguration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
-    /// The pod.
-    #[schemars(length(max = 253))]
+    /// The pod; `<namespace>/<name>` of another namespace.
+    #[schemars(length(max = 317))]
     pub pod: String,
     /// Its metadata.uid.
     #[schemars(length(max = 64))]

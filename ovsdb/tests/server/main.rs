@@ -2,7 +2,6 @@
 
 mod faults;
 mod fixture;
-mod locks;
 mod mirror;
 mod proxy;
 mod tls;

@@ -494,18 +494,13 @@ impl<D: Driver> Host<D> {
         let position = self.scheduler.position(&target);
         let (connection, driver) = (self.connection.clone(), self.context.name.clone());
         self.forget_checks.spawn(async move {
-            let check = async || {
+            // The server that is asked may lag behind: it may not have purged the command yet, or lack a new one.
+            tokio::time::sleep(SERVER_LAG).await;
+            let is_commanded =
                 nats::has_command(&connection, &driver, &target).await.unwrap_or_else(|error| {
                     warn!(%error, %target, "can't tell whether it is gone");
                     true
-                })
-            };
-            let mut is_commanded = check().await;
-            if is_commanded {
-                // The server that was asked may not have purged it yet.
-                tokio::time::sleep(SERVER_LAG).await;
-                is_commanded = check().await;
-            }
+                });
             (target, position, is_commanded)
         });
     }

@@ -1,6 +1,8 @@
 //! Each user-facing command under each ClusterRole of `deploy/rbac`: what it shows, reports as left out, and refuses.
 
-use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
+use std::sync::LazyLock;
+
+use eno_nbi_crds::{Definition, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, with_shared_sandbox};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams, PostParams};
@@ -35,37 +37,38 @@ const fn namespaced(
     Role { name, namespaced: true, reads, writes }
 }
 
-const NFVO: &[&str] = &["l2serviceattachments", "l2services", "routes", "subnets", "vrfattachments"];
-/// The resources that the commands read: the kinds in the order in which they list them, and Kubernetes' own.
-const ALL: &[&str] = &[
-    "bridges",
-    "connectionpoints",
-    "fabricdevices",
-    "l2bridgedomains",
-    "l2serviceattachments",
-    "l2services",
-    "nodepools",
-    "physicalnetworks",
-    "podconfigs",
-    "podnetworkconfigs",
-    "routes",
-    "subnets",
-    "vrfattachments",
-    "vrfs",
-    "namespaces",
-    "nodes",
-    "pods",
-];
-const KINDS: &[&str] = ALL.split_at(14).0;
-const ALL_BUT_PODS: &[&str] = ALL.split_at(ALL.len() - 1).0;
+/// The resources that the commands read: the kinds that people apply in the order of their names, in which commands
+/// list them, and Kubernetes' own.
+static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let mut all = applied(|_| true);
+    all.extend(["namespaces", "nodes", "pods"]);
+    all
+});
+
+/// The plurals of applied kinds, ascending.
+fn applied(chosen: fn(&Definition) -> bool) -> Vec<&'static str> {
+    let kinds = eno_nbi_crds::kinds().into_iter().filter(|kind| kind.is_applied && chosen(kind));
+    let mut plurals: Vec<&'static str> = kinds.map(|kind| &*kind.crd.spec.names.plural.leak()).collect();
+    plurals.sort_unstable();
+    plurals
+}
 
 /// All ClusterRoles but those of drivers.
-const ROLES: [Role; 17] = [
-    role("eno-admin", ALL_BUT_PODS, KINDS),
-    role("eno-viewer", ALL_BUT_PODS, &[]),
-    role("eno-nfvo", NFVO, NFVO),
-    // It patches existing objects and creates none.
-    role("eno-engine", ALL, &[]),
+fn roles() -> impl Iterator<Item = Role> {
+    let (kinds, all_but_pods) = (&ALL[..ALL.len() - 3], &ALL[..ALL.len() - 1]);
+    let nfvo: &[&str] = applied(|kind| kind.is_of_nfvos).leak();
+    let of_cluster = [
+        role("eno-admin", all_but_pods, kinds),
+        role("eno-viewer", all_but_pods, &[]),
+        role("eno-nfvo", nfvo, nfvo),
+        // It patches existing objects and creates none.
+        role("eno-engine", &ALL, &[]),
+    ];
+    of_cluster.into_iter().chain(OF_NAMESPACES)
+}
+
+/// The ClusterRoles for namespaces.
+const OF_NAMESPACES: [Role; 13] = [
     namespaced("eno-attachment-admin", &["l2serviceattachments"], &["l2serviceattachments"]),
     namespaced("eno-attachment-viewer", &["l2serviceattachments"], &[]),
     namespaced("eno-attachment-user", &[], &[]),
@@ -165,7 +168,7 @@ impl CommandRunner<'_> {
     }
 
     async fn each_command(&self) {
-        if self.role.reads.iter().all(|what| !KINDS.contains(what)) {
+        if self.role.reads.iter().all(|what| !ALL[..ALL.len() - 3].contains(what)) {
             for command in [&["status"][..], &["trace", "l2sa/a"], &["blame", "leaf1", "Ethernet1"]] {
                 self.refused(command, "you may list none of the operator's kinds").await;
             }
@@ -294,7 +297,7 @@ fn each_cluster_role_gets_what_it_may_read_from_each_command() {
         let of_drivers =
             eno_parts::ALL.into_iter().filter(|part| part.driver.is_some() && part.rights.is_some());
         let of_drivers = of_drivers.map(|part| role(part.account.name, &[], &[]));
-        let roles: Vec<Role> = ROLES.into_iter().chain(of_drivers).collect();
+        let roles: Vec<Role> = roles().chain(of_drivers).collect();
         let mut listed: Vec<&str> = roles.iter().map(|role| role.name).collect();
         deployed.sort();
         listed.sort_unstable();

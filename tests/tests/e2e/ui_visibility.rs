@@ -59,6 +59,9 @@ struct Viewer {
     rights: &'static str,
     /// Foreign names that the viewer must not see, separated by spaces. Else the test would prove nothing.
     never: &'static str,
+    /// A switch may be shown as confirmed: whoever sees only a part of its VLANs is told no verdict on it. `None`: the
+    /// viewer sees no switches.
+    confirms_switches: Option<bool>,
 }
 
 const EVERYTHING_FOREIGN: &str = "ns attachment service rival refused marked subnet point pool network bridge \
@@ -71,6 +74,7 @@ const VIEWERS: [Viewer; 5] = [
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-attachment-admin}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
         never: EVERYTHING_FOREIGN,
+        confirms_switches: None,
     },
     Viewer {
         name: "nfvo",
@@ -78,6 +82,7 @@ const VIEWERS: [Viewer; 5] = [
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-nfvo}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
         never: "pool network bridge podconfig loose",
+        confirms_switches: None,
     },
     Viewer {
         name: "viewer",
@@ -85,6 +90,7 @@ const VIEWERS: [Viewer; 5] = [
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-viewer}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
         never: "loose",
+        confirms_switches: Some(true),
     },
     // Sees the switches and own attachments only. Reports on switches are about all tenants.
     Viewer {
@@ -98,6 +104,7 @@ const VIEWERS: [Viewer; 5] = [
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-attachment-admin}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
         never: "ns attachment service rival subnet point pool bridge podconfig pod loose",
+        confirms_switches: Some(false),
     },
     // May list and not watch, so changes of rights and of objects come late.
     Viewer {
@@ -108,6 +115,7 @@ const VIEWERS: [Viewer; 5] = [
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: USER}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
         never: EVERYTHING_FOREIGN,
+        confirms_switches: None,
     },
 ];
 
@@ -487,6 +495,14 @@ fn no_answer_names_what_the_viewer_may_not_list() {
                         && one.status == StatusCode::OK
                 });
                 assert!(own_path, "{} sees the own attachment", viewer.name);
+                if let Some(confirms) = viewer.confirms_switches {
+                    let fabric = crawl.answers.iter().find(|one| one.request.trim() == "/api/fabric");
+                    let fabric: Value = serde_json::from_str(&fabric.expect("an answer").body).expect("JSON");
+                    let devices = fabric["devices"].as_array().expect("devices");
+                    assert!(!devices.is_empty(), "{}: {fabric:#}", viewer.name);
+                    let is_confirmed = devices.iter().any(|device| device["state"] == "confirmed");
+                    assert_eq!(is_confirmed, confirms, "{}: {fabric:#}", viewer.name);
+                }
                 let found = leaks(&crawl.answers, &forbidden);
                 failures.extend(found.into_iter().map(|leak| format!("{} ({when}): {leak}", viewer.name)));
             }

@@ -34,6 +34,7 @@ verify: false
 nodeCIDRs: [10.1.0.0/16, 'fd00::/8']
 runtimeDirectory: /run/crio
 openvswitchDirectory: /var/run/openvswitch
+cniDirectory: /usr/libexec/cni
 sampleImage: busybox:1
 multusNamespace: multus
 log: 'info,eno_engine=debug'
@@ -102,6 +103,10 @@ pub async fn chart_renders_what_eno_install_applies(part: Part) {
 fn add_defaults(object: &mut Value) {
     if object["data"].get("ENO_NATS_URL").is_some() {
         object["data"]["ENO_LOG"] = json!("info");
+    }
+    let first = object.pointer_mut("/spec/template/spec/initContainers").and_then(Value::as_array_mut);
+    for container in first.into_iter().flatten() {
+        container["imagePullPolicy"] = json!("IfNotPresent");
     }
     let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten() {

@@ -16,6 +16,8 @@ const NODES: [&str; 2] = ["node1", "node2"];
 const AGENT: &str = "usr/local/bin/eno-driver-node";
 const RESOLVER: &str = "usr/local/bin/eno-cri-resolver";
 const AGENTS: &str = "eno-node";
+/// Path of the CNI plugin on a node of the sandbox.
+const PLUGIN: &str = "/var/lib/cni/bin/eno-ipam";
 
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` (capability.h: 12 and 21).
 const AGENT_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
@@ -57,6 +59,9 @@ fn daemon_set_agents_configure_pod_interfaces() {
         for node in NODES {
             confined(system, node, AGENT, AGENT_CAPABILITIES).await;
             confined(system, node, RESOLVER, 0).await;
+            // The first container of the pod has put it there, and has ended.
+            let plugin = system.on_node(node, &["stat", "--format=%A %U", PLUGIN]).await;
+            assert_eq!(plugin.trim(), "-rwxr-xr-x root", "{node}");
         }
         let network = network("daemon", 150);
         let oam = attachment("daemon", "oam");

@@ -1,6 +1,7 @@
 //! Networks from a pod through its node, the switches and another node into another pod. The tests need root, for
 //! network namespaces and containers.
 
+mod addresses;
 mod agent_crashes;
 mod daemon_set;
 mod gateway;
@@ -13,3 +14,4 @@ mod probe_faults;
 mod probes;
 mod sandbox_nodes;
 mod scheduling;
+mod sub_interfaces;

@@ -106,7 +106,8 @@ fn pods_have_least_privilege() {
         for (name, _, template) in [pods("deploy").await, pods("deploy/nats-cluster").await].concat() {
             let spec = &template["spec"];
             let containers = spec["containers"].as_array().expect("containers");
-            for container in containers {
+            let first = spec["initContainers"].as_array().map_or(&[][..], Vec::as_slice);
+            for container in containers.iter().chain(first) {
                 let context = &container["securityContext"];
                 assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
                 assert_ne!(context["privileged"], true, "{name}");
@@ -126,15 +127,37 @@ fn pods_have_least_privilege() {
                 .map(|container| container["securityContext"]["capabilities"]["add"].clone())
                 .collect();
             if name == AGENT {
-                let paths =
-                    ["/dev/net/tun", "/proc/sys/net", "/run/containerd", "/run/netns", "/run/openvswitch"];
+                let paths = [
+                    "/dev/net/tun",
+                    "/opt/cni/bin",
+                    "/proc/sys/net",
+                    "/run/containerd",
+                    "/run/netns",
+                    "/run/openvswitch",
+                    "/var/lib/eno/ipam",
+                ];
                 assert_eq!(host, BTreeSet::from(paths));
+                // Who writes CNI plugins is root on the node: that container has nothing else, and ends.
+                let mounts = |container: &Value| -> Vec<String> {
+                    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+                    mounts.filter_map(|mount| mount["name"].as_str().map(str::to_owned)).collect()
+                };
+                let [plugin] = first else { panic!("{first:?}") };
+                assert_eq!((mounts(plugin), &plugin["env"]), (vec!["cni".to_owned()], &Value::Null));
+                assert_eq!(plugin["securityContext"]["capabilities"]["add"], Value::Null);
+                assert_eq!(plugin["restartPolicy"], Value::Null);
+                assert!(containers.iter().all(|container| !mounts(container).contains(&"cni".to_owned())));
+                let has_pools = |container: &&Value| mounts(container).contains(&"ipam".to_owned());
+                assert_eq!(
+                    containers.iter().filter(has_pools).map(|one| &one["name"]).collect::<Vec<_>>(),
+                    ["agent"]
+                );
                 assert_eq!(capabilities, [json!(["NET_ADMIN", "SYS_ADMIN"]), Value::Null]);
                 let more = ["hostPID", "hostIPC"].map(|key| spec[key].clone());
                 assert_eq!(more, [Value::Null, Value::Null]);
                 assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
             } else {
-                assert!(host.is_empty(), "{name}: {host:?}");
+                assert!(host.is_empty() && first.is_empty(), "{name}: {host:?}");
                 assert!(capabilities.iter().all(Value::is_null), "{name}: {capabilities:?}");
                 let more = ["hostNetwork", "hostPID", "hostIPC"].map(|key| spec[key].clone());
                 assert_eq!(more, [Value::Null, Value::Null, Value::Null], "{name}");

@@ -74,6 +74,7 @@ const CONFIGURATION: &[&str] = &["ConfigMap"];
 
 const POD: [Step; 3] = [Key("spec"), Key("template"), Key("spec")];
 const CONTAINERS: &[Step] = &[POD[0], POD[1], POD[2], Key("containers"), Each];
+const INIT_CONTAINERS: &[Step] = &[POD[0], POD[1], POD[2], Key("initContainers"), Each];
 const VARIABLES: &[Step] = &[POD[0], POD[1], POD[2], Key("containers"), Named("agent"), Key("env")];
 const RESOLVER_VARIABLES: &[Step] =
     &[POD[0], POD[1], POD[2], Key("containers"), Named("cri-resolver"), Key("env")];
@@ -88,6 +89,7 @@ const RUNTIME_MOUNT: &[Step] = &[
 ];
 const RUNTIME: &[Step] = &[POD[0], POD[1], POD[2], Key("volumes"), Named("runtime"), Key("hostPath")];
 const OPENVSWITCH: &[Step] = &[POD[0], POD[1], POD[2], Key("volumes"), Named("openvswitch"), Key("hostPath")];
+const CNI: &[Step] = &[POD[0], POD[1], POD[2], Key("volumes"), Named("cni"), Key("hostPath")];
 const SELECTOR: &[Step] = &[POD[0], POD[1], POD[2], Key("nodeSelector")];
 const LIMITS: &[Step] =
     &[POD[0], POD[1], POD[2], Key("containers"), Named("nats"), Key("resources"), Key("limits")];
@@ -116,8 +118,10 @@ const fn metrics(name: &'static str, text: &'static str) -> Edit {
 /// All edits, in the order in which they are made.
 pub const EDITS: &[Edit] = &[
     edit("image", OF_ENO, CONTAINERS, Set("image", Form::Text)),
+    edit("image", AGENTS, INIT_CONTAINERS, Set("image", Form::Text)),
     edit("natsImage", SERVERS, CONTAINERS, Set("image", Form::Text)),
     edit("imagePullPolicy", PODS, CONTAINERS, Set("imagePullPolicy", Form::Text)),
+    edit("imagePullPolicy", AGENTS, INIT_CONTAINERS, Set("imagePullPolicy", Form::Text)),
     edit("imagePullSecrets", PODS, &POD, Set("imagePullSecrets", Form::Names)),
     edit("nodeSelector", OF_SYSTEM, SELECTOR, Entries),
     edit("tolerations", OF_SYSTEM, &POD, Set("tolerations", Form::Verbatim)),
@@ -148,6 +152,7 @@ pub const EDITS: &[Edit] = &[
     edit("runtimeDirectory", AGENTS, RUNTIME_MOUNT, Set("mountPath", Form::Text)),
     edit("runtimeDirectory", AGENTS, RUNTIME, Set("path", Form::Text)),
     edit("openvswitchDirectory", AGENTS, OPENVSWITCH, Set("path", Form::Text)),
+    edit("cniDirectory", AGENTS, CNI, Set("path", Form::Text)),
     edit("monitoring.labels", &["PodMonitor", "PrometheusRule"], &[Key("metadata"), Key("labels")], Entries),
 ];
 

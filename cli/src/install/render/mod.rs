@@ -343,7 +343,7 @@ mod tests {
             "image: r/eno:v1\nnatsImage: r/nats:v1\nimagePullPolicy: Never\nimagePullSecrets: [pull]\n\
              nats: {replicas: 3, storageClass: fast, storageSize: 9Gi, memoryLimit: 1Gi}\nclusterID: lab1\n\
              callbackDeny: [10.244.0.0/16, 10.96.0.0/12]\nruntimeDirectory: /run/crio\n\
-             openvswitchDirectory: /var/run/ovs\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
+             openvswitchDirectory: /var/run/ovs\ncniDirectory: /usr/libexec/cni\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
              nadDefinition: true\nnodeMetrics: true\nverify: false\n\
              agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
         );
@@ -381,6 +381,8 @@ mod tests {
             r#"{"hostPath":{"path":"/run/crio"},"name":"runtime"}"#,
             r#"{"mountPath":"/run/crio","mountPropagation":"HostToContainer","name":"runtime","readOnly":true}"#,
             r#""path":"/var/run/ovs""#,
+            r#"{"hostPath":{"path":"/usr/libexec/cni","type":"DirectoryOrCreate"},"name":"cni"}"#,
+            r#""image":"r/eno:v1","imagePullPolicy":"Never","name":"cni-plugin""#,
             r#"{"name":"ENO_ALLOW_INTERFACES","value":"eth1,eth2"}"#,
             r#"{"name":"ENO_OVS_DATAPATH","value":"netdev"}"#,
             r#"{"name":"ENO_OVSDB","value":"tcp:127.0.0.1:6640"}"#,
@@ -407,7 +409,7 @@ mod tests {
             objects.iter().filter_map(hash).collect()
         };
         let before = hashes(&values, &secrets);
-        assert_eq!(before.len(), 7);
+        assert_eq!(before.len(), eno_parts::workloads().count());
         let changed = |values: &Values, secrets: &Secrets| -> Vec<String> {
             let after = hashes(values, secrets);
             before
@@ -418,16 +420,11 @@ mod tests {
         };
         assert_eq!(changed(&values, &secrets), [""; 0]);
         let id = Values::parse("clusterID: x").expect("values");
-        assert_eq!(
-            changed(&id, &secrets),
-            [
-                "eno-driver-nad",
-                "eno-driver-netconf",
-                "eno-driver-neutron",
-                "eno-driver-ovs-fabric",
-                "eno-engine"
-            ]
-        );
+        let deployments =
+            eno_parts::workloads().filter(|one| one.kind == eno_parts::WorkloadKind::Deployment);
+        let mut deployments: Vec<&str> = deployments.map(|one| one.name).collect();
+        deployments.sort_unstable();
+        assert_eq!(changed(&id, &secrets), deployments);
         let mut key = secrets.clone();
         key.nats.insert("engine.pub".into(), b"UX".to_vec());
         assert_eq!(changed(&values, &key), ["eno-engine", "eno-nats"]);

@@ -13,6 +13,9 @@ use crate::install::requirements::{Permission, Refusal};
 /// Maximum number of names in one line.
 const MAX_NAMES: usize = 8;
 
+/// What puts the CNI plugin on nodes.
+const AGENTS: &str = "DaemonSet eno-node/eno-agent";
+
 /// What happens to the objects of ENO's kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objects {
@@ -238,6 +241,10 @@ pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
     if !left.nodes.is_empty() {
         lines.push(format!("{verb} interfaces and bridges of ENO on nodes {}", listed(&left.nodes)));
     }
+    // Pods that still have addresses need the plugin until they end.
+    if inventory.operator.iter().any(|object| object == AGENTS) {
+        lines.push("leaves the CNI plugin eno-ipam and the folder /var/lib/eno/ipam on nodes".to_owned());
+    }
     let goes = |object: &&String| {
         let (kind, name) = object.split_once(' ').unwrap_or_default();
         request.objects != Objects::Keep || !belongs_to_objects(kind, name)
@@ -395,6 +402,7 @@ mod tests {
             logins: Some(vec!["leaf-login".into()]),
             claims: vec!["data-eno-nats-0".into()],
             nads: Some(2),
+            operator: [inventory().operator, vec![AGENTS.to_owned()]].concat(),
             ..inventory()
         };
         let lines = |objects, forget: &[&str]| summary(&inventory, &request(objects, forget)).join("\n");
@@ -407,6 +415,7 @@ mod tests {
                     "leaves on switch leaf2: VLANs 100",
                     "deletes Secrets of namespace eno-devices: leaf-login",
                     "deletes the volumes of NATS",
+                    "leaves the CNI plugin eno-ipam",
                 ],
             ),
             (
@@ -417,6 +426,7 @@ mod tests {
                     "leaves on switch leaf2",
                     "deletes Secrets of namespace eno-devices",
                     "keeps the definition of NetworkAttachmentDefinitions: 2 remain",
+                    "leaves the CNI plugin eno-ipam",
                 ],
             ),
             (
@@ -426,7 +436,8 @@ mod tests {
                     "leaves on switch leaf1",
                     "leaves on switch leaf2",
                     "keeps Secrets of namespace eno-devices",
-                    "deletes 1 objects of the operator",
+                    "deletes 2 objects of the operator",
+                    "leaves the CNI plugin eno-ipam",
                 ],
             ),
         ] {

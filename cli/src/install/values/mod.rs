@@ -90,6 +90,8 @@ pub struct Values {
     pub runtime_directory: Directory,
     /// The directory of Open vSwitch's sockets on each node.
     pub openvswitch_directory: Directory,
+    /// The directory of CNI plugins on each node, where the container runtime and Multus look for eno-ipam.
+    pub cni_directory: Directory,
     /// The image of PodConfigs' sample Deployments, with /bin/sh and sleep; absent: none are made.
     pub sample_image: Option<Image>,
     /// The namespace of Multus, as `multusNamespace` in its configuration says; absent: kube-system.
@@ -219,6 +221,7 @@ impl Default for Values {
             node_cidrs: Vec::new(),
             runtime_directory: Directory("/run/containerd".to_owned()),
             openvswitch_directory: Directory("/run/openvswitch".to_owned()),
+            cni_directory: Directory("/opt/cni/bin".to_owned()),
             sample_image: None,
             multus_namespace: None,
             log: Log("info".to_owned()),

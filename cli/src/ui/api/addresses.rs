@@ -5,24 +5,24 @@ use std::net::IpAddr;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use eno_engine::forecast::ClusterState;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, ApiError};
 use crate::inspect::addresses::{self, Addresses, Held};
-use crate::ui::App;
+use crate::ui::{App, state};
 
 pub(super) async fn addresses(State(app): State<App>) -> Json<Addresses> {
-    Json(known(&app.state().world))
+    Json(known(&app.state()))
 }
 
-fn known(world: &ClusterState) -> Addresses {
+fn known(state: &state::State) -> Addresses {
+    let world = &state.world;
     let pod = |metadata| PartialObjectMeta::<Pod> { metadata, ..PartialObjectMeta::default() };
     let pods: Vec<_> = world.pods().map(|info| pod(info.metadata.clone())).collect();
     let left_out = world.left_out().iter().map(ToString::to_string).collect();
-    Addresses { left_out, ..addresses::addresses(world, &pods) }
+    Addresses { left_out, ..addresses::addresses(world, &pods, &state.reports) }
 }
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ pub(super) async fn address(
             "Write an address without a prefix length, such as 10.1.2.3 or 2001:db8::1.",
         )
     })?;
-    let mut known = known(&app.state().world);
+    let mut known = known(&app.state());
     let lines = known.about(parsed);
     known.leases.retain(|lease| lease.address == parsed);
     Ok(Json(AddressAnswer { lines, leases: known.leases }))

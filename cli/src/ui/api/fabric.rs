@@ -197,10 +197,13 @@ impl<'a> View<'a> {
         marks
     }
 
-    /// The worst state of a switch and of its ports.
+    /// The worst state of a switch and of its ports. Whoever sees only a part of its VLANs is not told that all of it is
+    /// confirmed.
     fn device_progress(&self, device: &str) -> (Progress, String) {
         let ports = self.progress.get(device).into_iter().flat_map(BTreeMap::values);
-        ports.min_by_key(|(state, _)| *state).cloned().unwrap_or((Progress::Confirmed, String::new()))
+        let best = if self.state.world.decides_switches() { Progress::Confirmed } else { Progress::Unknown };
+        let worst = ports.min_by_key(|(state, _)| *state).filter(|(state, _)| *state < best);
+        worst.cloned().unwrap_or((best, String::new()))
     }
 
     fn port_progress(&self, device: &str, port: &str) -> Option<&(Progress, String)> {

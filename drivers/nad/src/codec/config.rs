@@ -20,12 +20,23 @@ pub(super) struct Config<'a> {
     /// The MTU of the pod's interface, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// What Multus passes on of a pod's annotation, as `runtimeConfig`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Capabilities>,
     /// The IPAM plugin and its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam: Option<IpamConfig<'a>>,
     /// The DNS settings of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<&'a Dns>,
+}
+
+/// `capabilities` (CNI conventions, "Dynamic Plugin specific fields"). The plugin passes its whole configuration to the
+/// IPAM plugin, which finds `runtimeConfig.ips` there.
+#[derive(Serialize)]
+pub(super) struct Capabilities {
+    /// `ips` of an element of `k8s.v1.cni.cncf.io/networks`.
+    pub ips: bool,
 }
 
 /// `type` and the keys of each plugin.

@@ -135,7 +135,10 @@ pub(super) fn ipam<'a>(
             routes,
         },
         Ipam::Eno => {
-            IpamConfig::Eno { pools: subnets.iter().filter_map(|subnet| subnet.subnet.as_deref()).collect(), routes, dns }
+            let name = |subnet: &'a NadSubnet| {
+                subnet.subnet.as_deref().ok_or(UnsupportedAttachment::UnnamedSubnet(subnet.network))
+            };
+            IpamConfig::Eno { pools: subnets.iter().map(name).collect::<Result<_, _>>()?, routes, dns }
         }
         Ipam::Static => {
             let addresses = subnets.iter().map(static_address).collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 //! The output is the reference implementation's, field for field, where that has one (ovs, host-device and
 //! whereabouts), with two additions: `name`, which plain CNI plugins insist on, and `dns` at the top level, because
 //! macvlan, ipvlan, vlan, host-device and older bridge plugins drop what they find inside `ipam`. Only where the engine
-//! names a pool of addresses, `ipam` has one key more.
+//! names a pool of addresses, `ipam` has one key more. With Ipam eno there is `capabilities`, too.
 //!
 //! Two traps of the plugins (read in and run with containernetworking/plugins 1.9.1):
 //! - **bridge with `vlanTrunk` and no `vlan`** puts the port into VLAN 1 untagged, whatever `preserveDefaultVlan` says:
@@ -16,11 +16,11 @@
 mod config;
 mod ipam;
 
-use eno_schemas::{Cni, NadVlans, VlanAttachment};
+use eno_schemas::{Cni, Ipam, NadVlans, VlanAttachment};
 use ipnet::IpNet;
 use strum::VariantNames as _;
 
-use config::{Config, HostBridge, Memif, Plugin, Side, Trunk, Vhost};
+use config::{Capabilities, Config, HostBridge, Memif, Plugin, Side, Trunk, Vhost};
 
 /// `cniVersion` of every configuration: the newest that all plugins of the reference implementation support.
 const CNI_VERSION: &str = "0.3.1";
@@ -76,6 +76,9 @@ pub enum UnsupportedAttachment {
     /// The static plugin assigns exactly the configured addresses.
     #[error("Ipam static needs an AllocationPool in Subnet {0}: its first address is the pod's")]
     StaticPool(IpNet),
+    /// The pool of Ipam eno is a Subnet.
+    #[error("Ipam eno needs the name of the Subnet {0}, which the engine did not send")]
+    UnnamedSubnet(IpNet),
     /// Not a switch or socket type of the userspace plugin.
     #[error(
         "the CNI plugin userspace can't do interface type {iftype} on {engine} (vhostuser on ovs-dpdk or vpp, memif on vpp)"
@@ -104,11 +107,14 @@ pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Unsup
         return Err(UnsupportedAttachment::NoSubnet(plugin.name()));
     }
     let dns = ipam::dns(&attachment.subnets);
+    // whereabouts ignores what a pod asks for; host-local and static would give it to several.
+    let has_requests = attachment.subnets.iter().any(|subnet| subnet.ipam == Ipam::Eno);
     let config = Config {
         cni_version: CNI_VERSION,
         name,
         plugin,
         mtu: attachment.mtu,
+        capabilities: has_requests.then_some(Capabilities { ips: true }),
         ipam: ipam::ipam(&attachment.subnets, attachment.pool.as_deref(), dns.as_ref())?,
         dns: dns.as_ref(),
     };

@@ -66,6 +66,8 @@ async fn life(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
         .arg(format!("unix:{}", folder.path().join("no-ovsdb").display()))
         .arg("--namespaces")
         .arg(folder.path())
+        .arg("--ipam-dir")
+        .arg(folder.path().join("no-ipam"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;

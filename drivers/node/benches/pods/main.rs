@@ -161,7 +161,7 @@ fn desired(pods: std::ops::Range<u32>) -> NodeDesired {
         cluster: "bench".to_owned(),
         networks: BTreeMap::from([(BRIDGE.to_owned(), network)]),
         pods: pods.map(|at| (uid(at), pod(at))).collect(),
-        probes: Vec::new(),
+        ..NodeDesired::default()
     }
 }
 
@@ -181,6 +181,7 @@ fn pod(at: u32) -> NodePod {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     };
     NodePod {
         namespace: "default".to_owned(),

@@ -56,8 +56,7 @@ impl TestNode {
         let desired = NodeDesired {
             cluster: CLUSTER.to_owned(),
             networks: BTreeMap::from([("br0".to_owned(), network)]),
-            pods: BTreeMap::new(),
-            probes: Vec::new(),
+            ..NodeDesired::default()
         };
         Self { host, pod, desired }
     }
@@ -161,6 +160,7 @@ fn link(id: &str, kind: LinkKind) -> PodLink {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eno_conformance::{DriverFixture, checks};
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::{Host, ownership};
 use eno_driver_node::netlink::Namespace;
@@ -73,7 +74,8 @@ impl DriverFixture for Node {
         let ovs = Ovs::new(format!("unix:{}", socket.display()).parse().unwrap(), Datapath::Netdev);
         let switch = Arc::new(Switch::new(ovs, Some(socket)));
         let probes = probes("node1", &self.net.0, &switch);
-        NodeDriver::new("node1", host, Pods::new(NoPods, options), switch, probes)
+        let addresses = Addresses::new(self.folder.path().join("no-ipam"), self.folder.path());
+        NodeDriver::new("node1", addresses, host, Pods::new(NoPods, options), switch, probes)
     }
 
     fn target(&self) -> String {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_conformance::soon;
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::pods::{Options, Pods};
@@ -41,7 +42,8 @@ async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
     let switch = Arc::new(Switch::new(database.ovs(), Some(database.path("db.sock"))));
     let host = Host::new(net.0.clone(), &[]);
     let probes = probes("node1", &net.0, &switch);
-    let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch, probes);
+    let addresses = Addresses::new(namespaces.path().join("no-ipam"), namespaces.path());
+    let driver = NodeDriver::new("node1", addresses, host, Pods::new(NoPods, options), switch, probes);
     let ovs = HostNetwork::Ovs {
         datapath: Some(OvsDatapath::Netdev),
         uplink: None,

@@ -17,8 +17,8 @@ use crate::host::common::{Net, desired};
 const MAX_MEMORY: u64 = 6 * 1024;
 
 /// The command of the program. `ovsdb`: the socket of Open vSwitch's database; `namespaces`: the folder of pods'
-/// namespaces.
-pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> process::Command {
+/// namespaces; `ipam`: the folder of addresses.
+pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path, ipam: &Path) -> process::Command {
     let mut command = process::Command::new("setpriv");
     command
         .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
@@ -28,6 +28,8 @@ pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> process::Comman
         .arg(format!("unix:{}", ovsdb.display()))
         .arg("--namespaces")
         .arg(namespaces)
+        .arg("--ipam-dir")
+        .arg(ipam)
         .stdout(Stdio::null());
     command
 }
@@ -52,7 +54,7 @@ async fn run_agent(node: Net) {
     let before = node.restorable_state();
     let folder = tempfile::tempdir().unwrap();
     let ovsdb = folder.path().join("no-ovsdb");
-    let command = agent(&server.args().nats_url, &ovsdb, folder.path());
+    let command = agent(&server.args().nats_url, &ovsdb, folder.path(), &folder.path().join("no-ipam"));
     let mut agent = tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap();
     let pid = agent.id().unwrap();
 

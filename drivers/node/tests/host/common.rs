@@ -1,6 +1,5 @@
 //! Network namespaces, observed from outside with iproute2.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 
 use eno_driver_node::host::state::State;
@@ -151,8 +150,7 @@ pub fn desired<const N: usize>(networks: [(&str, HostNetwork); N]) -> NodeDesire
     NodeDesired {
         cluster: "test".into(),
         networks: networks.into_iter().map(|(name, network)| (name.to_owned(), network)).collect(),
-        pods: BTreeMap::new(),
-        probes: Vec::new(),
+        ..NodeDesired::default()
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn ip(namespace: &Namespace, line: &str) {
 }
 
 /// A name of a namespace for `ip`, which this process holds open.
-fn path(namespace: &Namespace) -> String {
+pub fn path(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.fd())
 }
 

@@ -122,8 +122,7 @@ impl Node {
                 BRIDGE.to_owned(),
                 HostNetwork::PodBridge { addresses: Vec::new(), mtu: None },
             )]),
-            pods: BTreeMap::new(),
-            probes: Vec::new(),
+            ..NodeDesired::default()
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();
@@ -336,6 +335,7 @@ pub fn link(id: &str, kind: LinkKind) -> PodLink {
         sysctls: BTreeMap::new(),
         up: true,
         anti_spoof: false,
+        parent_leads_to: None,
     }
 }
 

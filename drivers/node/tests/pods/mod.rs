@@ -11,3 +11,4 @@ mod mirror;
 mod path;
 mod refusals;
 mod restore;
+mod sub_interfaces;

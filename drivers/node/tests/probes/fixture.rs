@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eno_conformance::ovs_database::OvsDatabase;
 use eno_conformance::{Engine, NatsServer, RunningHost};
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::netlink::{Link, Namespace, Netlink};
@@ -161,7 +162,8 @@ impl World {
         let switch = Arc::new(Switch::new(database.ovs(), Some(database.path("db.sock"))));
         let probes = probes(&name(node), &namespace, &switch);
         let host = Host::new(namespace, &[]);
-        let driver = NodeDriver::new(name(node), host, Pods::new(NoPods, options), switch, probes);
+        let addresses = Addresses::new(self.folder.path().join("no-ipam"), self.folder.path());
+        let driver = NodeDriver::new(name(node), addresses, host, Pods::new(NoPods, options), switch, probes);
         let connection = self.server.connect("eno-driver").await;
         let mut options = HostOptions::new(connection, Ownership::PerTarget, "0");
         options.instance = name(node);

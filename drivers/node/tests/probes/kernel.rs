@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_conformance::soon;
+use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::ovs::{Datapath, Ovs};
@@ -46,7 +47,9 @@ impl Node {
         let metrics = ProbeMetrics::default();
         let probes = Probes::start("node1", net.0.clone(), proc_sys_net, Arc::clone(&switch), metrics);
         let host = Host::new(net.0.clone(), &[]);
-        let driver = NodeDriver::new("node1", host.clone(), Pods::new(NoPods, options), switch, probes);
+        let addresses = Addresses::new(folder.path().join("no-ipam"), folder.path());
+        let driver =
+            NodeDriver::new("node1", addresses, host.clone(), Pods::new(NoPods, options), switch, probes);
         Self { net, host, driver, _folder: folder }
     }
 

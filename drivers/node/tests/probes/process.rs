@@ -44,7 +44,8 @@ async fn check(mut switch: ovs::Node, node: Namespace) {
     let engine = Engine::new(&server).await;
     let folder = tempfile::tempdir().unwrap();
     let start = || -> Child {
-        let mut command = agent(&server.args().nats_url, &database.path("db.sock"), folder.path());
+        let ipam = folder.path().join("no-ipam");
+        let mut command = agent(&server.args().nats_url, &database.path("db.sock"), folder.path(), &ipam);
         command.args(["--ovs-datapath", "netdev"]).spawn().unwrap()
     };
     let ends = async || {

@@ -114,7 +114,8 @@ async fn check_program(nodes: Vec<ovs::Node>) {
     world.start_agent(1).await;
     let folder = tempfile::tempdir().unwrap();
     let database = world.nodes[0].switch.database.path("db.sock");
-    let mut program = agent(&world.server.args().nats_url, &database, folder.path());
+    let mut program =
+        agent(&world.server.args().nats_url, &database, folder.path(), &folder.path().join("no-ipam"));
     let mut program = program.args(["--ovs-datapath", "netdev"]).spawn().unwrap();
     world.command_both(|node| of_size(1500, ring(node, "10"))).await;
     world.both(|found| found.passed == vlans("10")).await;

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use eno_schemas::{Desired, HostNetwork, NodeDesired};
+use eno_schemas::{Desired, HostNetwork, Ipam, NodeDesired};
 
 use super::Engine;
-use crate::kinds::{Absence, Spec};
+use crate::kinds::{Absence, Spec, SubnetSpec};
 use crate::pods::template::owner_of;
 use crate::{Kind, Name, Target};
 
@@ -32,9 +32,11 @@ impl Engine {
         Some(format!("{user} names {named}").into())
     }
 
-    /// A NetworkAttachmentDefinition stays as it is without a Route that it has. An interface of a running pod does not.
+    /// A NetworkAttachmentDefinition stays as it is without a Route that it has. An interface of a running pod does not,
+    /// and no pod may get the address of its next hop.
     fn keeps_without(&self, spec: &Spec) -> bool {
-        matches!(spec, Spec::Subnet(subnet) if !self.config.nodes || subnet.hot_plug_pool.is_empty())
+        let is_kept = |subnet: &SubnetSpec| subnet.hot_plug_pool.is_empty() && subnet.ipam != Ipam::Eno;
+        matches!(spec, Spec::Subnet(subnet) if !self.config.nodes || is_kept(subnet))
     }
 
     /// A node on which objects for running pods may have made something. Without nodes there is none.

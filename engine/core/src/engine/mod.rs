@@ -117,6 +117,7 @@ impl Engine {
                 let is_known = self.store.namespace(&name).is_some();
                 if self.store.set_namespace(&name, labels) {
                     self.work.trunks = true;
+                    self.pods.change_namespace(&name);
                     if is_known {
                         self.store.revalidate_namespace(&name, &mut self.work);
                         self.nad.revalidate_used_from(&self.store, &name, &mut self.work);
@@ -182,6 +183,9 @@ impl Engine {
 
     /// Works out what follows from the events since the last call. `now` is RFC 3339.
     fn settle(&mut self, now: &Name) {
+        if !self.startup.is_over {
+            self.node.begin_addresses(&self.startup.early_reports);
+        }
         self.run_stages();
         if !self.startup.is_over {
             self.startup.is_over = true;

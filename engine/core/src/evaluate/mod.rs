@@ -160,6 +160,7 @@ impl<'a> Evaluator<'a> {
         self.note_unknown_opts(key, &mut finding.evaluation);
         if key.kind == Kind::Subnet && !record.deleting {
             self.note_next_hops(key, &mut finding.evaluation);
+            self.note_few_addresses(key, &mut finding.evaluation);
             self.note_leases(key, &mut finding.evaluation);
         }
         Some(finding)
@@ -324,8 +325,8 @@ impl<'a> Evaluator<'a> {
         }
         if key.kind == Kind::L2ServiceAttachment {
             if let Some(spec) = self.store.effective(key, Spec::attachment) {
-                // `UsableFrom` does not change what its own pods have.
-                inputs.add(&AttachmentSpec { usable_from: None, ..spec.clone() });
+                // These do not change the networks and the interface that pods start with.
+                inputs.add(&AttachmentSpec { usable_from: None, sub_interfaces: false, ..spec.clone() });
                 self.note_unmanaged(spec, evaluation);
                 self.note_addresses(key, spec, evaluation);
                 self.note_trunk(spec, evaluation);

@@ -14,7 +14,31 @@ use crate::pods::ranges::Findings;
 use crate::status::evaluation::Evaluation;
 use crate::{ConditionReason, ConditionType, Key};
 
+/// The number of free addresses below which a Subnet has few: those of the largest range that a node gets at once.
+const FEW: u128 = 256;
+/// The share of free addresses below which a smaller Subnet has few.
+const FEW_PERCENT: u128 = 10;
+
 impl Evaluator<'_> {
+    /// Adds the condition AddressesLow to a Subnet with Ipam eno that has few free addresses, or none. Its message has
+    /// no number of pods, so that their coming and going does not change it.
+    pub fn note_few_addresses(&self, key: &Key, evaluation: &mut Evaluation) {
+        let usage = self.pods.pods.usage(self.store, self.hosts.nodes, &key.name);
+        let (Some(usage), Some(spec)) = (usage, self.store.subnet(&key.name)) else { return };
+        let few = FEW.min(usage.size.saturating_mul(FEW_PERCENT).div_ceil(100));
+        if usage.free() > 0 && usage.free() >= few {
+            return;
+        }
+        let remedy = if spec.allocation_pool.is_empty() { "shorten Mask" } else { "widen AllocationPool" };
+        let (reason, left) = if usage.free() > 0 {
+            (ConditionReason::FewLeft, format!("fewer than {few} of {} addresses are", usage.size))
+        } else {
+            (ConditionReason::NoneLeft, format!("none of {} addresses is", usage.size))
+        };
+        let message = format!("{left} left for pods; {remedy}, or end pods");
+        evaluation.note(ConditionType::AddressesLow, true, reason, message);
+    }
+
     /// Adds the condition UnknownOpts for keys in `Opts` of a ConnectionPoint that have no effect.
     pub fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let record = self.store.get(key).filter(|record| !record.deleting);

@@ -141,6 +141,7 @@ mod tests {
             mtu: None,
             usable_from: None,
             anti_spoof: false,
+            sub_interfaces: false,
         }
     }
 

@@ -31,6 +31,9 @@ pub struct AttachmentSpec {
     /// Only leased addresses leave a pod. Then it is for running pods only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anti_spoof: bool,
+    /// Pods that Multus gave the interface to get one for each VLAN on it. Not with [`VlanType::Access`] or `anti_spoof`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sub_interfaces: bool,
 }
 
 impl Described for AttachmentSpec {

@@ -129,10 +129,9 @@ fn users_changed(store: &Store, key: &Key, foreign: bool, work: &mut Work) {
 }
 
 pub(super) fn may_use(store: &Store, key: &Key, namespace: &Name) -> bool {
-    let Some(record) = store.get(key).filter(|_| key.namespace != *namespace) else { return true };
+    let Some(record) = store.get(key) else { return true };
     let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
-    let selector = spec.and_then(|spec| spec.attachment()).and_then(|spec| spec.usable_from.as_ref());
-    selector.zip(store.namespace(namespace)).is_some_and(|(selector, labels)| selector.matches(labels))
+    store.is_usable_from(key, spec.and_then(|spec| spec.attachment()), namespace)
 }
 
 fn describe<'a>(key: &Key, users: impl Iterator<Item = &'a (Name, Name)>) -> Option<String> {

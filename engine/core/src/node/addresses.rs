@@ -1,11 +1,18 @@
 //! What agents report on the addresses of their pods, within bounds.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use eno_schemas::{AppliedAddresses, PodAddress, Text, WaitingPod};
+use eno_schemas::{Applied, AppliedAddresses, Outcome, PodAddress, Report, Text, WaitingPod};
 use ipnet::IpNet;
 
-use crate::Name;
+use crate::node::Nodes;
+use crate::store::Store;
+use crate::work::Work;
+use crate::{Key, Kind, Name, Target};
+
+/// By Subnet: what a node has of it.
+type Addresses = BTreeMap<Name, AppliedAddresses>;
 
 /// Maximum of Subnets of a node.
 const MAX_SUBNETS: usize = 1024;
@@ -16,9 +23,7 @@ const MAX_NAME_LEN: usize = 253;
 
 /// The addresses of a report: ascending, with those that pods have among the held ones. `None`: it has more than are
 /// read. A part of them would make others seem free.
-pub(crate) fn bounded(
-    reported: BTreeMap<String, AppliedAddresses>,
-) -> Option<BTreeMap<Name, AppliedAddresses>> {
+pub(crate) fn bounded(reported: BTreeMap<String, AppliedAddresses>) -> Option<Addresses> {
     if reported.len() > MAX_SUBNETS {
         return None;
     }
@@ -29,7 +34,7 @@ pub(crate) fn bounded(
     bounded.collect()
 }
 
-fn tidied(AppliedAddresses { held, mut used, mut waiting }: AppliedAddresses) -> AppliedAddresses {
+fn tidied(AppliedAddresses { held, mut used, mut waiting, unread }: AppliedAddresses) -> AppliedAddresses {
     let text = |name: String| String::from(Text::at_most(&name, MAX_NAME_LEN));
     used = used
         .into_iter()
@@ -43,7 +48,54 @@ fn tidied(AppliedAddresses { held, mut used, mut waiting }: AppliedAddresses) ->
         .map(|one| WaitingPod { namespace: text(one.namespace), pod: text(one.pod), ..one })
         .collect();
     let held: Vec<IpNet> = held.into_iter().chain(used.iter().map(|one| IpNet::from(one.address))).collect();
-    AppliedAddresses { held: IpNet::aggregate(&held), used, waiting }
+    AppliedAddresses { held: IpNet::aggregate(&held), used, waiting, unread }
+}
+
+/// The key of a Subnet.
+pub(super) fn subnet(name: &Name) -> Key {
+    Key::cluster(Kind::Subnet, name)
+}
+
+/// A node reports: Subnets of which it has something else now have to be looked at.
+pub(super) fn reevaluate_changed(store: &Store, before: &Addresses, report: &Report, work: &mut Work) {
+    let Some(now) = addresses(report) else { return };
+    for name in before.keys().chain(now.keys()) {
+        if before.get(name) != now.get(name) {
+            let key = subnet(name);
+            // A change of its Ipam may have waited for pods to end.
+            if store.get(&key).is_some_and(|record| record.problem.is_some()) {
+                work.validate.insert(key.clone());
+            }
+            work.evaluate.insert(key);
+        }
+    }
+}
+
+/// The addresses of a report that tells what a node has.
+fn addresses(report: &Report) -> Option<Addresses> {
+    let tells = matches!(report.outcome, Outcome::Applied | Outcome::Failed(_));
+    match &report.applied {
+        Some(Applied::Node { addresses, .. }) if tells => bounded(addresses.clone()),
+        _ => None,
+    }
+}
+
+impl Nodes {
+    /// Takes in what reports from before the start tell of addresses, so that no decision is made without them.
+    pub fn begin_addresses(&mut self, early_reports: &[(Target, Report)]) {
+        for (target, report) in early_reports {
+            let (Target::Node(name), Some(addresses)) = (target, addresses(report)) else { continue };
+            if let Some(node) = self.targets.get_mut(name) {
+                node.observed_addresses = addresses;
+            }
+        }
+    }
+
+    /// The pod that has an address of a Subnet since it started.
+    pub fn address_holder(&self, subnet: &Name, address: IpAddr) -> Option<&PodAddress> {
+        let own = self.targets.values().filter_map(|node| node.observed_addresses.get(subnet));
+        own.flat_map(|own| &own.used).find(|used| used.address == address)
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +111,7 @@ mod tests {
         let own = AppliedAddresses {
             held: ["10.0.0.9/29", "10.0.0.0/29"].map(|net| net.parse().unwrap()).to_vec(),
             used: vec![used("10.0.0.40", "b\u{7}"), used("10.0.0.1", "a"), used("10.0.0.1", "c")],
-            waiting: Vec::new(),
+            ..AppliedAddresses::default()
         };
         let read = bounded([("s".to_owned(), own)].into()).unwrap();
         let read = &read["s"];

@@ -116,6 +116,7 @@ impl Nodes {
         self.changed.remove(name);
         let Some(node) = self.targets.remove(name) else { return false };
         work.evaluate.extend(node.waiters);
+        work.evaluate.extend(node.observed_addresses.keys().map(addresses::subnet));
         work.forget.push(Target::Node(name.clone()));
         true
     }
@@ -131,6 +132,7 @@ impl Nodes {
         let rings = self.rings_of(name);
         let node = self.targets.get_mut(name)?;
         let verdicts = lookups::verdicts(&node.probes);
+        addresses::reevaluate_changed(store, &node.observed_addresses, &report, work);
         let all_bridges = match node.report(report) {
             ReportChange::None => return None,
             ReportChange::Progress => false,

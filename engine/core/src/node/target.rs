@@ -37,7 +37,7 @@ pub struct NodeTarget {
     /// The interfaces of the last report, by pod uid and link id.
     observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     /// The addresses of the last report, by Subnet.
-    observed_addresses: BTreeMap<Name, AppliedAddresses>,
+    pub(super) observed_addresses: BTreeMap<Name, AppliedAddresses>,
     /// The version that [`Self::observed_addresses`] follow. `None`: no state of this process.
     addresses_version: Option<u64>,
     /// The rejections of the last report.
@@ -217,7 +217,10 @@ impl NodeTarget {
     /// True when its last report tells what it has of a Subnet after all that was wanted at `version`. An agent that does
     /// not know of addresses tells nothing.
     pub fn has_confirmed_addresses(&self, subnet: &Name, version: u64) -> bool {
-        let tells = self.observed_addresses.contains_key(subnet) || !self.addresses.contains_key(subnet);
+        let tells = match self.observed_addresses.get(subnet) {
+            Some(own) => own.unread.is_none(),
+            None => !self.addresses.contains_key(subnet),
+        };
         tells && self.addresses_version.is_some_and(|applied| applied >= version.min(self.desired_version))
     }
 

@@ -124,6 +124,14 @@ impl Pods {
         self.queue.extend(selected.chain(entries).map(|uid| (key.clone(), uid.clone())));
     }
 
+    /// The labels of a namespace changed: its pods may use other attachments of other namespaces now.
+    pub(crate) fn change_namespace(&mut self, namespace: &Name) {
+        let own = self.states.iter().filter(|(_, state)| state.pod.namespace == *namespace);
+        let foreign = own.flat_map(|(uid, state)| state.requested.iter().map(move |key| (key, uid)));
+        let foreign = foreign.filter(|(key, _)| key.namespace != *namespace);
+        self.queue.extend(foreign.map(|(key, uid)| (key.clone(), uid.clone())));
+    }
+
     /// An object was validated: what it gives may be another.
     pub(crate) fn object_validated(&mut self, store: &Store, config: &Config, key: &Key) {
         if config.nodes {

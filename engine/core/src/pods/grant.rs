@@ -8,8 +8,9 @@ use eno_schemas::LinkName;
 use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::pods::leases::named;
+use crate::pods::sub_interfaces::asks_for;
 use crate::pods::template::{self, Interfaces};
-use crate::pods::{Context, Grant, Lease, PodState, Pods, Withdrawal};
+use crate::pods::{Context, Grant, Lease, PodState, Pods, Withdrawal, shown_name};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name};
@@ -31,7 +32,7 @@ impl Pods {
     fn offer_for(&self, store: &Store, nodes: &Nodes, key: &Key, state: &PodState) -> Offer {
         let record = store.get(key).filter(|record| record.finalized);
         let Some(spec) = record.and_then(|record| record.effective.as_deref()) else { return Offer::Nothing };
-        if !state.requested.contains(key) {
+        if !asks_for(store, key, spec, &state.pod) {
             return Offer::Nothing;
         }
         if state.pod.host_network {
@@ -47,7 +48,7 @@ impl Pods {
                 let settings = |bridge: &str| self.bridge_settings(store, &key.namespace, bridge);
                 Offer::Interfaces(template::templates_for(key, spec, settings))
             }
-            Spec::Attachment(spec) => match self.hot_plug(store, nodes, key, spec, state) {
+            Spec::Attachment(spec) => match self.attachment_links(store, nodes, key, spec, state) {
                 Ok(templates) => Offer::Interfaces(Interfaces { templates, primary: None }),
                 Err(problem) => Offer::Refused(problem),
             },
@@ -57,12 +58,15 @@ impl Pods {
 
     /// Plans what one object gives to one pod.
     pub(super) fn plan(&mut self, cx: &mut Context<'_>, key: &Key, uid: &Name) {
-        cx.work.evaluate.insert(key.clone());
-        self.recount_lost(cx.store, key, uid, cx.work);
         let Some(state) = self.states.get(uid) else { return self.drop_entry(cx.store, key, uid, cx.work) };
         self.view_queue.insert(uid.clone());
-        let name = state.pod.name.clone();
+        let name = shown_name(key, &state.pod);
         let offer = self.offer_for(cx.store, cx.nodes, key, state);
+        if matches!(offer, Offer::Nothing) && self.entry(key, uid).is_none() {
+            return;
+        }
+        cx.work.evaluate.insert(key.clone());
+        self.recount_lost(cx.store, key, uid, cx.work);
         if !matches!(offer, Offer::Nothing) {
             // It has a pod, so pods of its sample Deployment are not refused.
             self.samples.get_mut(key).into_iter().for_each(|sample| sample.refused = None);
@@ -106,8 +110,9 @@ impl Pods {
         self.set_claims(key, uid, claims);
         let Some(provider) = self.providers.get_mut(key) else { return Ok(()) };
         let Some(entry) = provider.entries.get_mut(uid) else { return Ok(()) };
-        let ifname = offered.templates.first().filter(|_| key.kind == Kind::L2ServiceAttachment);
-        let ifname = ifname.and_then(|template| match &template.link.name {
+        let mut main = offered.templates.iter().filter(|_| key.kind == Kind::L2ServiceAttachment);
+        let main = main.find(|template| template.name == key.name);
+        let ifname = main.and_then(|template| match &template.link.name {
             LinkName::Fixed(name) => Some(name.clone()),
             LinkName::WithPid(_) => None,
         });

@@ -1,27 +1,28 @@
-//! Hot-plugging: the interfaces of an L2ServiceAttachment in a running pod that carries its label.
+//! Hot-plugging: the interfaces of an L2ServiceAttachment in a running pod that carries its label. Others have those of
+//! VLANs only ([`sub_interfaces`]).
 
 use std::collections::BTreeSet;
 
 use eno_schemas::{Ipam, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
-
 use sha2::{Digest as _, Sha256};
 
-use crate::kinds::{AttachmentSpec, Plugin, compat};
+use crate::kinds::{AttachmentSpec, Plugin, SupportedCni, compat};
 use crate::node::Nodes;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
+use crate::pods::sub_interfaces::{has_interface, sub_interfaces};
 use crate::pods::template::{AddressNeed, Template, link_id};
 use crate::pods::{self, PodState, Pods, ranges};
 use crate::store::Store;
 use crate::{Key, Name};
 
 /// The addresses and routes that a pod gets of one service.
-struct ServicePart {
+pub(super) struct ServicePart {
     /// The L2Service.
-    service: Name,
+    pub service: Name,
     /// Its VLAN.
-    vid: VlanId,
+    pub vid: VlanId,
     /// One address of each of its Subnets.
     needs: Vec<AddressNeed>,
     /// The Routes of its Subnets.
@@ -29,8 +30,8 @@ struct ServicePart {
 }
 
 impl Pods {
-    /// The interfaces that an attachment gives to a running pod; `Err`: why it can't.
-    pub(super) fn hot_plug(
+    /// The interfaces that an attachment gives to a running pod that asks for it; `Err`: why it can't.
+    pub(super) fn attachment_links(
         &self,
         store: &Store,
         nodes: &Nodes,
@@ -56,30 +57,29 @@ impl Pods {
         }
         let parts: Vec<ServicePart> =
             spec.services.iter().map(|name| service_part(store, name)).collect::<Result<_, String>>()?;
+        let mut templates = Vec::new();
+        if pods::labelled(&state.pod).contains(key) {
+            templates = self.hot_plug(key, spec, chosen, state, &parts)?;
+        }
+        templates.extend(sub_interfaces(key, spec, &chosen.plugin, &state.pod, &parts)?);
+        Ok(templates)
+    }
+
+    /// The interfaces of a pod whose label names the attachment.
+    fn hot_plug(
+        &self,
+        key: &Key,
+        spec: &AttachmentSpec,
+        chosen: &SupportedCni,
+        state: &PodState,
+        parts: &[ServicePart],
+    ) -> Result<Vec<Template>, String> {
         let vids: BTreeSet<VlanId> = parts.iter().map(|part| part.vid).collect();
         let name = self.interface_name(key, state)?;
         let kind = main_link(&chosen.plugin, spec.vlan_type, &vids)?;
-        let main = link_id(key, &key.name);
-        let template = |name: Name, id: String, ifname: String, kind: LinkKind| Template {
-            name,
-            needs: Vec::new(),
-            bridge: None,
-            link: PodLink {
-                id,
-                revision: String::new(),
-                name: LinkName::Fixed(ifname),
-                kind,
-                member_of: None,
-                mtu: spec.mtu(chosen),
-                mac: None,
-                anti_spoof: false,
-                alias: None,
-                addresses: Vec::new(),
-                routes: Vec::new(),
-                rules: Vec::new(),
-                sysctls: std::collections::BTreeMap::new(),
-                up: true,
-            },
+        let main = link_id(key, &state.pod.namespace, &key.name);
+        let template = |name: Name, id: String, ifname: String, kind: LinkKind| {
+            template(name, id, ifname, kind, spec.mtu(chosen))
         };
         let mut first = template(key.name.clone(), main.clone(), name.clone(), kind);
         if spec.anti_spoof {
@@ -88,8 +88,8 @@ impl Pods {
         }
         if spec.vlan_type == VlanType::Access {
             for part in parts {
-                first.needs.extend(part.needs);
-                first.link.routes.extend(part.routes);
+                first.needs.extend(part.needs.iter().cloned());
+                first.link.routes.extend(part.routes.iter().cloned());
             }
             return Ok(vec![first]);
         }
@@ -101,10 +101,8 @@ impl Pods {
             }
             let kind = LinkKind::Vlan { parent: Parent::Link(main.clone()), vlan: part.vid };
             let link = Name::from(format!("{}/{}", key.name, part.service));
-            let id = link_id(key, &link);
-            let mut template = template(link, id, subinterface, kind);
-            (template.needs, template.link.routes) = (part.needs, part.routes);
-            templates.push(template);
+            let id = link_id(key, &state.pod.namespace, &link);
+            templates.push(template(link, id, subinterface, kind).of_service(part));
         }
         Ok(templates)
     }
@@ -115,7 +113,8 @@ impl Pods {
         let uid = &state.pod.uid;
         let free = |name: &String| {
             let claim = Claim::Name(uid.clone(), name.clone());
-            self.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
+            !has_interface(&state.pod, name)
+                && self.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
         };
         if requested.is_empty() {
             let kept = self.entry(key, uid).and_then(|entry| entry.ifname.clone()).filter(free);
@@ -125,12 +124,47 @@ impl Pods {
         if let Some(problem) = name_problem(requested) {
             return Err(problem);
         }
-        if matches!(requested, "eth0" | "lo") {
+        if has_interface(&state.pod, requested) {
             return Err(format!(
                 "{requested} is the name of an interface that the pod has already; choose another"
             ));
         }
         Ok(requested.to_owned())
+    }
+}
+
+impl Template {
+    /// With what a pod gets of a service.
+    pub(super) fn of_service(mut self, part: &ServicePart) -> Self {
+        self.needs.clone_from(&part.needs);
+        self.link.routes.clone_from(&part.routes);
+        self
+    }
+}
+
+/// An interface without addresses. `mtu`: in bytes.
+pub(super) fn template(name: Name, id: String, ifname: String, kind: LinkKind, mtu: Option<u32>) -> Template {
+    Template {
+        name,
+        needs: Vec::new(),
+        bridge: None,
+        link: PodLink {
+            id,
+            revision: String::new(),
+            name: LinkName::Fixed(ifname),
+            kind,
+            member_of: None,
+            mtu,
+            mac: None,
+            anti_spoof: false,
+            parent_leads_to: None,
+            alias: None,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            rules: Vec::new(),
+            sysctls: std::collections::BTreeMap::new(),
+            up: true,
+        },
     }
 }
 

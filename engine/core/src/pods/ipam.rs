@@ -179,6 +179,11 @@ impl Ipam {
         self.unknown.contains_key(&address)
     }
 
+    /// The number of addresses of `pool` that objects give to running pods.
+    pub fn count(&self, pool: &PoolKey) -> usize {
+        self.pools.get(pool).map_or(0, Addresses::count)
+    }
+
     /// The holder of an address. `None` also for those of [`PoolKey::Unknown`].
     pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
         self.pools.get(pool)?.holder(address)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::slice;
 
-use eno_schemas::{Applied, Pool, Report};
+use eno_schemas::{Applied, Ipam, Pool, Report};
 use ipnet::IpNet;
 
 use crate::kinds::Spec;
@@ -13,7 +13,7 @@ use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
 use crate::pods::template::{self, Template};
-use crate::pods::{Context, Entry, Lease, Pods, Withdrawal};
+use crate::pods::{Context, Entry, Lease, Pods, Withdrawal, shown_name};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Target};
@@ -56,6 +56,11 @@ fn lease_changed(store: &Store, pool: &PoolKey, address: IpAddr, work: &mut Work
     let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
     for key in subnets {
         let subnet = store.effective(&key, Spec::subnet);
+        if subnet.is_some_and(|subnet| subnet.ipam == Ipam::Eno) {
+            // No address is in its NetworkAttachmentDefinitions.
+            work.evaluate.insert(key);
+            continue;
+        }
         if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
             continue;
         }
@@ -157,7 +162,7 @@ impl Pods {
             let (key, uid, link) = holder;
             let Some(state) = self.states.get_mut(&uid) else { continue };
             state.entries.insert(key.clone());
-            let name = state.pod.name.clone();
+            let name = shown_name(&key, &state.pod);
             let entry = self.providers.entry(key).or_default().entry(&uid, &name);
             entry.retiring.extend(reserved.into_iter().map(|lease| (link.clone(), lease)));
             entry.was_granted = true;
@@ -169,7 +174,8 @@ impl Pods {
     /// A pod has an interface of an object. Those that the status says come first.
     fn restore_present(&mut self, (key, uid, link): &Holder, ifname: String) {
         let Some(state) = self.states.get_mut(uid) else { return };
-        let entry = self.providers.entry(key.clone()).or_default().entry(uid, &state.pod.name);
+        let name = shown_name(key, &state.pod);
+        let entry = self.providers.entry(key.clone()).or_default().entry(uid, &name);
         if entry.is_recorded {
             return;
         }
@@ -315,10 +321,10 @@ impl Pods {
         let Some(entry) = self.entry(key, uid) else { return };
         if let Some(withdrawal) = &entry.withdrawal {
             let has_addresses = !entry.leases.is_empty() || !entry.retiring.is_empty();
+            let namespace = self.states.get(uid).map_or(&key.namespace, |state| &state.pod.namespace);
+            let own = template::link_id(key, namespace, "");
             let gone = match cx.nodes.node(&withdrawal.node) {
-                Some(node) => {
-                    node.caught_up(withdrawal.version) && !node.has_links_of(uid, &template::link_id(key, ""))
-                }
+                Some(node) => node.caught_up(withdrawal.version) && !node.has_links_of(uid, &own),
                 // The node may come back with the pod as it was, so its addresses are not free. Once the object is
                 // gone, nothing would tell the next leader of them.
                 None => !has_addresses || !cx.store.contains(key),

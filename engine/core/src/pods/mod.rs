@@ -10,7 +10,9 @@ mod leases;
 pub(crate) mod ranges;
 mod sample;
 pub mod state;
+mod sub_interfaces;
 pub mod template;
+pub mod usage;
 
 pub mod view;
 
@@ -41,7 +43,7 @@ const HOT_PLUG: &str = "attach.eno.k8s.io/";
 pub struct Pods {
     /// Pods by uid.
     states: HashMap<Name, PodState>,
-    /// By object: the pods whose labels name it.
+    /// By object: the pods whose labels name it, or that Multus gave an interface by it.
     selected: HashMap<Key, BTreeSet<Name>>,
     /// By object: what it gives to pods.
     providers: HashMap<Key, Provider>,
@@ -87,7 +89,7 @@ pub(crate) struct Context<'a> {
 struct PodState {
     /// The pod as the API server has it.
     pub pod: Pod,
-    /// The objects that its labels name.
+    /// The objects that its labels name, and those by which Multus gave it interfaces.
     pub requested: BTreeSet<Key>,
     /// The objects that have an entry for it.
     pub entries: BTreeSet<Key>,
@@ -241,12 +243,29 @@ impl Pods {
 pub fn used_attachments(pod: &Pod, has_agents: bool) -> BTreeSet<Key> {
     let nads = pod.uses.named().iter();
     let nads = nads.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
-    let hot = requested(pod).into_iter().filter(|key| has_agents && key.kind == Kind::L2ServiceAttachment);
+    let hot = labelled(pod).into_iter().filter(|key| has_agents && key.kind == Kind::L2ServiceAttachment);
     nads.chain(hot).collect()
 }
 
-/// The objects that a pod's labels name.
+/// The objects that may give something to a pod: those that its labels name, and those by which Multus made interfaces
+/// for it.
 fn requested(pod: &Pod) -> BTreeSet<Key> {
+    let attached = pod.asked_for().map(|own| &own.nad);
+    let attached =
+        attached.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
+    labelled(pod).into_iter().chain(attached).collect()
+}
+
+/// The name of a pod in the status of an object: with its namespace, if that is another one.
+fn shown_name(key: &Key, pod: &Pod) -> Name {
+    if pod.namespace == key.namespace {
+        return pod.name.clone();
+    }
+    format!("{}/{}", pod.namespace, pod.name).into()
+}
+
+/// The objects that a pod's labels name.
+fn labelled(pod: &Pod) -> BTreeSet<Key> {
     let named = |kind, label: &str| {
         let name = pod.labels.get(label).filter(|name| !name.is_empty());
         name.map(|name| Key::namespaced(kind, &pod.namespace, name))

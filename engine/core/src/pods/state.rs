@@ -116,7 +116,7 @@ impl<'a> PodStates<'a> {
             let part = Part::Interface { pod, node: name, id, name: link, is_primary };
             visit(self.hosts.hop(name, part, node.link_hop(uid, id).1));
         }
-        if let Some(id) = node.unwanted_link(uid, &template::link_id(key, "")) {
+        if let Some(id) = node.unwanted_link(uid, &template::link_id(key, &state.pod.namespace, "")) {
             let part = Part::Removal { pod, node: name, id };
             visit(self.hosts.hop(name, part, HopState::Waiting(Wait::Report)));
         }

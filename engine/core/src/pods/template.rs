@@ -71,9 +71,10 @@ impl Template {
     }
 }
 
-/// The id of a link of an object.
-pub fn link_id(key: &Key, link: &str) -> String {
-    format!("{}/{}/{link}", key.kind, key.name)
+/// The id of a link of an object in a pod of a namespace. One of another namespace is named with its own.
+pub fn link_id(key: &Key, namespace: &Name, link: &str) -> String {
+    let Key { kind, namespace: own, name } = key;
+    if own == namespace { format!("{kind}/{name}/{link}") } else { format!("{kind}/{own}:{name}/{link}") }
 }
 
 /// The inverse of [`link_id`], for a pod of that namespace: the object and the link's name.
@@ -81,7 +82,9 @@ pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
     let (kind, rest) = id.split_once('/')?;
     let (name, link) = rest.split_once('/')?;
     let kind = Kind::of_name(kind)?;
-    Some((Key::namespaced(kind, namespace, &name.into()), link.into()))
+    let (namespace, name) =
+        name.split_once(':').map_or((namespace.clone(), name), |(own, name)| (own.into(), name));
+    Some((Key::namespaced(kind, &namespace, &name.into()), link.into()))
 }
 
 /// The templates of a configuration's links, and its change of the primary interface. `bridge` returns the settings
@@ -94,7 +97,7 @@ pub fn templates_for(
     let templates = spec.links.iter().map(|link| template_for(key, link, &bridge)).collect();
     let primary = spec.primary.as_ref().map(|primary| {
         let mut link = PrimaryLink {
-            id: link_id(key, &primary.name),
+            id: link_id(key, &key.namespace, &primary.name),
             revision: String::new(),
             name: primary.name.clone(),
             mtu: primary.mtu,
@@ -108,7 +111,7 @@ pub fn templates_for(
 fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<BridgeSettings>) -> Template {
     let kind = match &spec.kind {
         LinkKind::Vlan { parent: Parent::Link(parent), vlan } => {
-            LinkKind::Vlan { parent: Parent::Link(link_id(key, parent)), vlan: *vlan }
+            LinkKind::Vlan { parent: Parent::Link(link_id(key, &key.namespace, parent)), vlan: *vlan }
         }
         kind => kind.clone(),
     };
@@ -148,14 +151,15 @@ fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<
         needs: needs.collect(),
         bridge: master.map(|master| (master, request)),
         link: PodLink {
-            id: link_id(key, &spec.name),
+            id: link_id(key, &key.namespace, &spec.name),
             revision: String::new(),
             name: LinkName::WithPid(spec.name.to_string()),
             kind,
-            member_of: spec.member_of.as_ref().map(|link| link_id(key, link)),
+            member_of: spec.member_of.as_ref().map(|link| link_id(key, &key.namespace, link)),
             mtu: spec.mtu,
             mac: spec.mac.clone(),
             anti_spoof: false,
+            parent_leads_to: None,
             alias: spec.alias.clone(),
             addresses: Vec::new(),
             routes: spec.routes.clone(),

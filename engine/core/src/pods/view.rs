@@ -4,7 +4,7 @@ use eno_schemas::{AppliedLink, LinkKind, PodLink};
 
 use crate::node::Nodes;
 use crate::pods::template::{self, shared_master};
-use crate::pods::{PodState, Pods};
+use crate::pods::{PodState, Pods, labelled};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodInterface, PodView};
@@ -13,21 +13,33 @@ impl Pods {
     /// Emits the PodNetworks of pods that changed.
     pub(crate) fn emit_views(&mut self, store: &Store, nodes: &Nodes, work: &mut Work) {
         for uid in std::mem::take(&mut self.view_queue) {
-            let Some(state) = self.states.get_mut(&uid) else { continue };
-            let view = PodView::of(store, nodes, &uid, state);
-            if state.view == view {
-                continue;
-            }
+            let Some(state) = self.states.get(&uid) else { continue };
+            let view = PodView::of(store, nodes, &uid, state, self.refused(&uid, state));
+            let Some(state) = self.states.get_mut(&uid).filter(|state| state.view != view) else { continue };
             state.view.clone_from(&view);
             let Pod { namespace, name, .. } = state.pod.clone();
             work.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
         }
     }
+
+    /// The attachments whose interfaces of VLANs a pod does not get, each with the reason.
+    fn refused<'a>(&self, uid: &Name, state: &'a PodState) -> Vec<(&'a Key, String)> {
+        let labelled = labelled(&state.pod);
+        let attached = state.requested.iter().filter(|key| !labelled.contains(*key));
+        let problem = |key| self.entry(key, uid)?.problem.clone();
+        attached.filter_map(|key| Some((key, problem(key)?))).collect()
+    }
 }
 
 impl PodView {
     /// What a pod was given. `None`: nothing, or its node is not there.
-    fn of(store: &Store, nodes: &Nodes, uid: &Name, state: &PodState) -> Option<Self> {
+    fn of(
+        store: &Store,
+        nodes: &Nodes,
+        uid: &Name,
+        state: &PodState,
+        refused: Vec<(&Key, String)>,
+    ) -> Option<Self> {
         let name = state.pod.node.clone()?;
         let node = nodes.node(&name)?;
         let mut interfaces = Vec::new();
@@ -60,18 +72,26 @@ impl PodView {
                 });
             }
         }
-        let hot = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
-        for owner in hot.filter(|key| !store.contains(key)) {
-            let Key { kind, namespace, name } = owner;
+        let labelled = labelled(&state.pod).into_iter();
+        let hot = labelled.filter(|key| key.kind == Kind::L2ServiceAttachment && !store.contains(key));
+        for owner in hot {
+            let Key { kind, namespace, name } = &owner;
             let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
             interfaces.push(PodInterface {
-                owner: owner.clone(),
                 kind: "none",
                 entry: LinkEntry::absent(name),
+                owner: owner.clone(),
                 routes: Vec::new(),
                 problem: Some(problem),
             });
         }
+        interfaces.extend(refused.into_iter().map(|(owner, problem)| PodInterface {
+            owner: owner.clone(),
+            kind: "refused",
+            entry: LinkEntry::absent(&owner.name),
+            routes: Vec::new(),
+            problem: Some(problem),
+        }));
         (!interfaces.is_empty()).then_some(Self { node: name, interfaces })
     }
 }

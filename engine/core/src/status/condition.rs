@@ -11,6 +11,8 @@ use crate::kinds::Cause;
 pub enum ConditionType {
     /// Pods get their addresses from the attachment's Subnets.
     AddressesAssigned,
+    /// Few addresses of the Subnet, or none, are left for pods.
+    AddressesLow,
     /// Pods get addresses of a pool that no other L2Service has.
     AddressesSeparate,
     /// No two pods get the same address.
@@ -103,6 +105,8 @@ pub enum ConditionReason {
     Drift,
     /// Two hosts have one address.
     DuplicateAddress,
+    /// The Subnet has few free addresses.
+    FewLeft,
     /// Another object holds the VLAN ID.
     #[strum(serialize = "IDConflict")]
     IdConflict,

@@ -57,7 +57,7 @@ pub struct PodInterface {
     /// The object that gives it.
     pub owner: Key,
     /// The type, as in `ip link add type …`. `primary` for a change of the pod's primary interface, `none` where the
-    /// object that a label names does not exist.
+    /// object that a label names does not exist, `refused` where an attachment can't give interfaces of VLANs.
     pub kind: &'static str,
     /// The interface as read back; an empty `name` when it does not exist yet.
     pub entry: LinkEntry,

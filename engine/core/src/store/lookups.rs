@@ -99,6 +99,16 @@ impl Store {
         })
     }
 
+    /// True when pods of a namespace may use an attachment with this spec: those of its own, and those that `UsableFrom`
+    /// selects.
+    pub fn is_usable_from(&self, key: &Key, spec: Option<&AttachmentSpec>, namespace: &Name) -> bool {
+        let selector = spec.and_then(|spec| spec.usable_from.as_ref());
+        key.namespace == *namespace
+            || selector
+                .zip(self.namespace(namespace))
+                .is_some_and(|(selector, labels)| selector.matches(labels))
+    }
+
     /// The objects that were never seen, although `key`, or an object that `key` waits for, names them.
     pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
         let (mut missing, mut visited) = (BTreeSet::new(), BTreeSet::new());

@@ -19,7 +19,7 @@ impl Validator<'_> {
             Spec::Route(spec) => self.check_route(key, spec),
             Spec::Bridge(spec) => self.pods.check_bridge(self.store, self.node, key, spec),
             Spec::PodLinks(spec) => self.pods.check_links(self.store, self.node, key, spec),
-            Spec::Subnet(spec) => self.check_subnet(spec),
+            Spec::Subnet(spec) => self.check_subnet(key, spec),
             Spec::ConnectionPoint(spec) => {
                 self.node.check_hosts(self.config, self.store, key, spec)?;
                 self.check_point(key, spec)

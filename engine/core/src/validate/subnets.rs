@@ -1,4 +1,7 @@
-//! The checks of Subnets and Routes: pods of a Subnet have to reach the next hops of its Routes.
+//! The checks of Subnets and Routes: pods of a Subnet have to reach the next hops of its Routes, and keep their
+//! addresses when another plugin follows.
+
+use eno_schemas::Ipam;
 
 use crate::kinds::{Invalid, RouteSpec, Spec, SubnetSpec};
 use crate::nad::subnets::next_hop_problem;
@@ -8,8 +11,9 @@ use crate::work::Work;
 use crate::{Key, Kind};
 
 impl Validator<'_> {
-    /// Checks that pods of the Subnet reach the next hops of its Routes.
-    pub fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
+    /// Checks that pods of the Subnet reach the next hops of its Routes, and that no plugin gives their addresses again.
+    pub fn check_subnet(&self, key: &Key, spec: &SubnetSpec) -> Result<(), Invalid> {
+        self.check_change_of_ipam(key, spec)?;
         for name in &spec.routes {
             let key = Key::cluster(Kind::Route, name);
             self.check_reference("Routes", &key)?;
@@ -28,6 +32,24 @@ impl Validator<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks that no pod has an address that another plugin would give again, since it does not know it.
+    fn check_change_of_ipam(&self, key: &Key, spec: &SubnetSpec) -> Result<(), Invalid> {
+        let before = self.store.effective(key, Spec::subnet);
+        if spec.ipam == Ipam::Eno || before.is_none_or(|before| before.ipam != Ipam::Eno) {
+            return Ok(());
+        }
+        let mut used = self.node.observed_addresses(&key.name).flat_map(|(_, own)| &own.used);
+        let Some(first) = used.next() else { return Ok(()) };
+        let others = used.count();
+        let more = if others > 0 { format!(" and {others} more pods") } else { String::new() };
+        let problem = format!(
+            "{} does not know that Pod {}/{}{more} got an address by Ipam eno, and would give it again; set it to eno until \
+             these pods have ended",
+            spec.ipam, first.namespace, first.pod
+        );
+        Err(Invalid::new("Ipam", problem))
     }
 
     /// Checks that a Route keeps a next hop that pods reach, unless the Subnet that names it changes as well.

@@ -181,7 +181,11 @@ impl Validator<'_> {
                         pool.start, pool.end
                     )));
                 }
-                if let Some(pod) = self.pods.lease_holder(self.node, name, ip) {
+                let started = || {
+                    let pod = self.node.address_holder(name, ip)?;
+                    Some(format!("Pod {}/{}", pod.namespace, pod.pod))
+                };
+                if let Some(pod) = self.pods.lease_holder(self.node, name, ip).or_else(started) {
                     return Err(invalid(format!("{pod} has {ip}; give another address, or delete the pod")));
                 }
             }

@@ -64,7 +64,12 @@ impl NodeFiles {
             pod: pod.clone(),
             address: *address,
         });
-        AppliedAddresses { held, used, waiting: waiting.take(AppliedAddresses::MAX_WAITING).collect() }
+        AppliedAddresses {
+            held,
+            used,
+            waiting: waiting.take(AppliedAddresses::MAX_WAITING).collect(),
+            unread: None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use eno_core::{ConditionType, Key, Kind, Status};
+use eno_core::{ConditionReason, ConditionType, Key, Kind, Status};
 use eno_schemas::Phase;
 use jiff::Timestamp;
 
@@ -26,15 +26,24 @@ struct Entry {
     since: i64,
     /// Probes found that its packets are lost, or that two hosts have an address.
     loses: bool,
+    /// Why it is a Subnet short of addresses; `None`: it is not.
+    short: Option<ConditionReason>,
 }
 
 impl Phases {
     /// An object has this status.
     pub fn set(&mut self, key: &Key, status: &Status, metrics: &Metrics) {
         metrics.enters(key.kind, status.phase);
-        let entry =
-            Entry { phase: status.phase, since: not_ready_since(status), loses: loses_packets(status) };
+        let entry = Entry {
+            phase: status.phase,
+            since: not_ready_since(status),
+            loses: loses_packets(status),
+            short: short_of_addresses(status),
+        };
         metrics.loses(key.kind, entry.loses);
+        if key.kind == Kind::Subnet {
+            metrics.short(entry.short);
+        }
         if let Some(before) = self.current.insert(key.clone(), entry) {
             metrics.leaves(key.kind, before.phase);
             self.leave(key, before, metrics);
@@ -62,6 +71,9 @@ impl Phases {
 
     fn leave(&mut self, key: &Key, before: Entry, metrics: &Metrics) {
         metrics.loses_no_more(key.kind, before.loses);
+        if let Some(reason) = before.short {
+            metrics.short_no_more(reason);
+        }
         let Some(phase) = before.phase else { return };
         if let Some(objects) = self.passing.get_mut(&(key.kind, phase))
             && objects.remove(&(before.since, key.clone()))
@@ -82,6 +94,12 @@ fn loses_packets(status: &Status) -> bool {
     verified.is_some_and(|verified| !verified.holds && !verified.reason.is_unknown())
 }
 
+/// Why the condition AddressesLow is true, which only Subnets have.
+fn short_of_addresses(status: &Status) -> Option<ConditionReason> {
+    let low = status.conditions.iter().find(|condition| condition.kind == ConditionType::AddressesLow);
+    low.filter(|low| low.holds).map(|low| low.reason)
+}
+
 /// Since when the condition Ready is not true. It survives a change of the leader.
 fn not_ready_since(status: &Status) -> i64 {
     let ready = status.conditions.iter().find(|condition| condition.kind == ConditionType::Ready);
@@ -91,7 +109,7 @@ fn not_ready_since(status: &Status) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use eno_core::{Condition, ConditionReason};
+    use eno_core::Condition;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
@@ -180,6 +198,36 @@ mod tests {
         }
         phases.remove(&key("b"), &metrics);
         assert_eq!(lost(&registry).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn subnets_short_of_addresses_are_counted() {
+        let (mut registry, mut phases) = (Registry::default(), Phases::default());
+        let metrics = Metrics::new(&mut registry);
+        let counts = |registry: &Registry| {
+            let mut text = String::new();
+            encode(&mut text, registry).expect("text");
+            ["FewLeft", "NoneLeft"].map(|reason| {
+                let name = format!("eno_engine_subnets_low{{reason=\"{reason}\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(&name)).map(str::to_owned)
+            })
+        };
+        assert_eq!(counts(&registry), [None, None], "there is no Subnet");
+        for (name, reason, expected) in [
+            ("a", None, ["0", "0"]),
+            ("a", Some(ConditionReason::FewLeft), ["1", "0"]),
+            ("b", Some(ConditionReason::FewLeft), ["2", "0"]),
+            ("a", Some(ConditionReason::NoneLeft), ["1", "1"]),
+            ("b", None, ["0", "1"]),
+        ] {
+            let mut status = status(Phase::Ready, "1970-01-01T00:01:40Z");
+            let low = condition(ConditionType::AddressesLow, true, "1970-01-01T00:01:40Z");
+            status.conditions.extend(reason.map(|reason| Condition { reason, ..low }));
+            phases.set(&Key::cluster(Kind::Subnet, &name.into()), &status, &metrics);
+            assert_eq!(counts(&registry), expected.map(|count| Some(count.to_owned())), "{name} {reason:?}");
+        }
+        phases.remove(&Key::cluster(Kind::Subnet, &"a".into()), &metrics);
+        assert_eq!(counts(&registry), ["0", "0"].map(|count| Some(count.to_owned())));
     }
 
     #[test]

@@ -203,7 +203,7 @@ async fn reconcile(
         }
         return Ok(());
     };
-    let status = status(&view);
+    let status = status(&id.0, &view);
     let content = content(&status);
     if is_other_pods {
         // The object of a former pod of this name, which is about to be garbage-collected.
@@ -222,15 +222,14 @@ async fn reconcile(
         }
         result => result?,
     }
-    for missing in view.interfaces.iter().filter(|interface| interface.kind == "none") {
-        let problem = missing.problem.as_deref().unwrap_or_default();
-        events.publish(
-            pod_ref(&id.0, &id.1, &uid),
-            EventType::Warning,
-            "ReferenceNotFound",
-            "Attach",
-            problem,
-        );
+    for interface in &view.interfaces {
+        let reason = match interface.kind {
+            "none" => "ReferenceNotFound",
+            "refused" => "NotAttached",
+            _ => continue,
+        };
+        let problem = interface.problem.as_deref().unwrap_or_default();
+        events.publish(pod_ref(&id.0, &id.1, &uid), EventType::Warning, reason, "Attach", problem);
     }
     remember(Some(StoredPodNetwork { uid, content }));
     Ok(())
@@ -270,9 +269,10 @@ async fn write_status(
 }
 
 /// The status for a pod, within the bounds of its fields.
-fn status(view: &PodView) -> PodNetworkStatus {
+fn status(namespace: &str, view: &PodView) -> PodNetworkStatus {
     let mut left_out = BTreeMap::new();
-    let interfaces: Vec<_> = view.interfaces.iter().map(|one| interface(one, &mut left_out)).collect();
+    let bounded = |one| interface(namespace, one, &mut left_out);
+    let interfaces: Vec<_> = view.interfaces.iter().map(bounded).collect();
     let names = joined(interfaces.iter().filter_map(|interface| interface.name.as_deref()));
     let addresses = joined(interfaces.iter().flat_map(|interface| &interface.addresses));
     let (interfaces, more) = first_entries(interfaces.into_iter(), MAX_INTERFACES, MAX_BYTES);
@@ -289,8 +289,13 @@ fn note_left_out(left_out: &mut BTreeMap<String, i64>, list: &str, count: usize)
 }
 
 /// An interface in its bounds. Adds to `left_out` what its lists leave out.
-fn interface(source: &PodInterface, left_out: &mut BTreeMap<String, i64>) -> crds::PodInterface {
-    let Key { kind, name, .. } = &source.owner;
+fn interface(
+    pods_own: &str,
+    source: &PodInterface,
+    left_out: &mut BTreeMap<String, i64>,
+) -> crds::PodInterface {
+    let Key { kind, namespace, name } = &source.owner;
+    let name = if **namespace == *pods_own { name.to_string() } else { format!("{namespace}/{name}") };
     let LinkEntry { link, name: called, host_name, bridge, mac, mtu, addresses } = &source.entry;
     let is_there = !called.is_empty();
     let (shown, more) = first_entries(addresses.iter().map(ToString::to_string), MAX_ADDRESSES, MAX_BYTES);
@@ -298,7 +303,7 @@ fn interface(source: &PodInterface, left_out: &mut BTreeMap<String, i64>) -> crd
     let (routes, more) = first_entries(source.routes.iter().cloned(), MAX_ROUTES, MAX_BYTES);
     note_left_out(left_out, "routes", more);
     crds::PodInterface {
-        owner: crds::PodNetworkOwner { kind: kind.to_string(), name: name.to_string() },
+        owner: crds::PodNetworkOwner { kind: kind.to_string(), name },
         link: link.to_string(),
         kind: source.kind.into(),
         name: is_there.then(|| called.clone()),
@@ -339,7 +344,7 @@ mod tests {
         };
         let json = |count: usize| {
             let view = PodView { node: "worker1".into(), interfaces: (0..count).map(interface).collect() };
-            serde_json::to_value(status(&view)).unwrap()
+            serde_json::to_value(status("ns", &view)).unwrap()
         };
         let small = json(2);
         assert_eq!(excess("PodNetwork", &small), Vec::<String>::new());
@@ -381,7 +386,7 @@ mod tests {
             node: "worker1".into(),
             interfaces: vec![of(there, None), of(second, None), of(not, Some("the name is too long".into()))],
         };
-        let json = serde_json::to_value(status(&view)).unwrap();
+        let json = serde_json::to_value(status("ns", &view)).unwrap();
         assert_eq!(json["interfaces"][0]["owner"], json!({ "kind": "PodConfig", "name": "pc" }));
         assert_eq!(json["interfaces"][0]["addresses"], json!(["192.168.100.2/24"]));
         assert_eq!(json["interfaces"][0]["mtu"], 1500);

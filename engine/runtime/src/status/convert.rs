@@ -45,6 +45,8 @@ const MAX_ENTRIES: usize = 10_000;
 const MAX_LIST_BYTES: usize = 192 * 1024;
 /// Maximum bytes of an interface in the list of a pod.
 const MAX_LINK_LEN: usize = 2000;
+/// Maximum interfaces in the entry of a pod; its PodNetwork has more.
+const MAX_LINKS: usize = 256;
 /// Maximum addresses in an entry of leases. A link with more, while some of them are taken back, has several entries.
 const MAX_LEASED: usize = 16;
 /// Maximum names that a column shows.
@@ -303,7 +305,7 @@ fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
     let problem = pod.problem.as_ref().map(|problem| Text::at_most(problem, MAX_POD_MESSAGE_LEN).into());
     crds::PodConfiguration {
         pod_name: pod.name.to_string(),
-        config_list: pod.links.iter().map(|entry| link(kind, entry)).collect(),
+        config_list: pod.links.iter().take(MAX_LINKS).map(|entry| link(kind, entry)).collect(),
         message: problem,
     }
 }

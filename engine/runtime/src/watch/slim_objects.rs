@@ -85,7 +85,7 @@ pub fn pod(uid: Name, source: &SlimPod, multus: &str) -> Pod {
         node: source.spec.node_name.clone(),
         host_network: source.spec.host_network,
         container: container(source),
-        attached: Vec::new(),
+        attached: networks::attached(namespace, meta.annotations.as_ref()),
     }
 }
 
@@ -164,6 +164,15 @@ mod tests {
         assert_eq!(pod.uses.named(), ["l2sa", "nad"].map(|name| ("ns".into(), Name::from(name))));
         let labels = [("attach.eno.k8s.io/l2sa", "net7"), ("podNetworkConfig", "pnc"), ("podconfig", "pc")];
         assert_eq!(pod.labels, labels.map(|(label, value)| (label.into(), value.into())).into());
+    }
+
+    #[test]
+    fn interfaces_that_multus_made_are_read_of_the_annotation() {
+        let pod = slim(|pod| {
+            let status = json!([{ "name": "ns/nad", "interface": "net1" }]).to_string();
+            pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status.into();
+        });
+        assert_eq!(pod.attached[0].interface.as_deref(), Some("net1"));
     }
 
     #[test]

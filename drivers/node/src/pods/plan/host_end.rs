@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn master_of(&self, end: &Link) -> Option<&'a Kind> {
+    pub(super) fn master_of(&self, end: &Link) -> Option<&'a Kind> {
         Some(&self.observed.host.link(end.master?)?.kind)
     }
 

@@ -94,7 +94,11 @@ impl<'a> Planner<'a> {
                     let found = self.observed.pod.named(lower);
                     let found = found.filter(|found| !self.deleted.contains(&found.index));
                     let missing = || Refusal::temporary(format!("the pod has no interface {lower}"));
-                    Some(found.ok_or_else(missing)?.index)
+                    let found = found.ok_or_else(missing)?;
+                    if let Some(carrier) = &link.parent_leads_to {
+                        self.check_leads_to(found, carrier)?;
+                    }
+                    Some(found.index)
                 }
                 Base::Link(id) => match self.sibling_index(link, id)? {
                     None => return Ok(()),

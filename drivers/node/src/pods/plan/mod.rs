@@ -5,6 +5,7 @@
 //! interface that is yet to be made, follows in the next plan, which is made from a new read. A link without steps is
 //! as desired; an empty plan means convergence.
 
+mod carrier;
 mod content;
 mod derived;
 mod host_end;

@@ -10,9 +10,10 @@ use eno_cri::protocol::{Reason, Refusal, Request, Response};
 use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
-    Applied, Desired, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRule,
-    PortVlans, PrimaryLink, Report, TunDevice, Uplink,
+    Applied, Desired, HostNetwork, LinkKind, LinkName, Master, NodeAddresses, NodeDesired, NodePod, PodLink,
+    PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
 };
+use ipnet::IpNet;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -71,8 +72,17 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
     trunk.member_of = Some("inner".to_owned());
     let other = on_ovs("net3", "br3", PortVlans::Access("30".parse().unwrap()));
     second.pods.insert("aa".to_owned(), pod(vec![rerouted(), inner, trunk, other], Some(1300)));
+    first.addresses = [addresses("blue", "192.0.2.0/28"), addresses("red", "198.51.100.8/32")].into();
+    second.addresses = [addresses("blue", "192.0.2.0/29"), addresses("green", "203.0.113.0/30")].into();
     let bridges = NodeDesired { pods: BTreeMap::new(), ..second.clone() };
     [first, second.clone(), bridges, second, desired([])]
+}
+
+fn addresses(subnet: &str, block: &str) -> (String, NodeAddresses) {
+    let block: IpNet = block.parse().unwrap();
+    let network = IpNet::new(block.addr(), 24).unwrap().trunc();
+    let (excluded, fixed) = (Vec::new(), Vec::new());
+    (subnet.to_owned(), NodeAddresses { network, blocks: vec![block], excluded, fixed, sticky: false })
 }
 
 fn pod(links: Vec<PodLink>, mtu: Option<u32>) -> NodePod {
@@ -162,7 +172,9 @@ impl TestNode {
             node.nic(nic, &fabric, peer);
         }
         let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("netns")).unwrap();
+        for name in ["netns", "ipam"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
         let mut pods = Vec::new();
         for uid in PODS {
             let namespace = switch.bare_pod(uid);
@@ -181,10 +193,16 @@ impl TestNode {
 
     /// The command of the program; `database`: the socket of Open vSwitch's database.
     pub fn agent(&self, database: &Path) -> Command {
-        let mut command = agent(&self.server.args().nats_url, database, &self.folder.path().join("netns"));
+        let mut command =
+            agent(&self.server.args().nats_url, database, &self.folder.path().join("netns"), &self.ipam());
         command.arg("--cri-resolver").arg(self.folder.path().join("cri.sock"));
         command.args(["--ovs-datapath", "netdev"]);
         command
+    }
+
+    /// The folder of addresses.
+    fn ipam(&self) -> PathBuf {
+        self.folder.path().join("ipam")
     }
 
     pub fn database(&self) -> PathBuf {
@@ -204,7 +222,7 @@ impl TestNode {
         self.engine.report("node", "node1", done).await
     }
 
-    /// The observed state of the kernel, on the node and in the pods, and of Open vSwitch.
+    /// The observed state of the kernel, on the node and in the pods, of Open vSwitch, and of the files of addresses.
     pub async fn state(&self) -> State {
         let mut state = State::new();
         for (whose, net) in ["node"].iter().chain(&PODS).zip([&self.node].into_iter().chain(&self.pods)) {
@@ -220,6 +238,7 @@ impl TestNode {
             let ports = database.vsctl(&["list-ports", bridge]).replace('\n', " ");
             state.insert(format!("ports of {bridge}: {ports}"));
         }
+        state.extend(pools(&self.ipam()));
         state
     }
 }
@@ -228,6 +247,17 @@ impl Drop for TestNode {
     fn drop(&mut self) {
         self.resolver.abort();
     }
+}
+
+/// What the plugin may give from each pool.
+fn pools(folder: &Path) -> Vec<String> {
+    let pools = std::fs::read_dir(folder).unwrap().map(|pool| {
+        let pool = pool.unwrap().path();
+        // It may be half-made, or about to vanish.
+        let ranges = std::fs::read_to_string(pool.join("ranges.json"));
+        format!("{}: {ranges:?}", pool.file_name().unwrap().display())
+    });
+    pools.collect()
 }
 
 /// Interfaces, addresses, routes, rules and sysctls of a namespace.

@@ -267,9 +267,19 @@ fn agent_killed_at_any_kernel_change_reaches_the_same_state() {
         let (expected, runs) = runs.run_all("change", DEFAULT_KILLS).await;
         let changes: String =
             expected.iter().flat_map(|result| &result.changes).map(String::as_str).collect();
-        for what in
-            ["new link", "set link", "new address", "new route", "new rule", "delete link", "write", "ioctl"]
-        {
+        for what in [
+            "new link",
+            "set link",
+            "new address",
+            "new route",
+            "new rule",
+            "delete link",
+            "write",
+            "ioctl",
+            "rename file",
+            "remove file",
+            "make folder",
+        ] {
             assert!(changes.contains(what), "no {what} was seen: {changes}");
         }
         let empty = &expected[expected.len() - 1].state;

@@ -46,7 +46,9 @@ impl Pair {
 
     fn command(&self) -> std::process::Command {
         let database = self.world.nodes[0].switch.database.path("proxy.sock");
-        let mut command = agent(&self.world.server.args().nats_url, &database, self.world.folder.path());
+        let folder = self.world.folder.path();
+        let mut command =
+            agent(&self.world.server.args().nats_url, &database, folder, &folder.join("no-ipam"));
         command.args(["--ovs-datapath", "netdev"]);
         command
     }

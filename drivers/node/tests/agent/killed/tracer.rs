@@ -1,5 +1,5 @@
 //! The program under ptrace(2): it is stopped as it enters and leaves system calls, and killed at one that changes the
-//! kernel. Killed on entry, the call has no effect. Killed on exit, the kernel has made the change, and the program has
+//! kernel or a file. Killed on entry, the call has no effect. Killed on exit, the kernel has made the change, and the program has
 //! not read the answer.
 
 use std::collections::BTreeMap;
@@ -161,6 +161,10 @@ fn change(thread: Pid) -> Option<String> {
         libc::SYS_write => Some(file()?)
             .filter(|file| file.starts_with("/proc/sys"))
             .map(|file| format!("write {}", file.display())),
+        // The files of addresses: nothing else of the agent has files.
+        libc::SYS_renameat | libc::SYS_renameat2 => Some("rename file".to_owned()),
+        libc::SYS_unlinkat => Some("remove file".to_owned()),
+        libc::SYS_mkdirat => Some("make folder".to_owned()),
         libc::SYS_ioctl => Some(file()?)
             .filter(|file| file.ends_with("net/tun"))
             .map(|file| format!("ioctl {}", file.display())),

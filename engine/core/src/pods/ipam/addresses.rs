@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Holder;
 use super::blocks::Blocks;
+use crate::Kind;
 
 /// The addresses that are or were taken.
 #[derive(Debug, Default)]
@@ -31,6 +32,11 @@ struct Taken {
 impl Addresses {
     pub fn is_empty(&self) -> bool {
         self.used.0.is_empty() && self.blocks.is_empty()
+    }
+
+    /// The number of those that objects give to running pods. A Subnet itself gives addresses to pods that start.
+    pub fn count(&self) -> usize {
+        self.taken.values().filter(|taken| taken.holder.0.kind != Kind::Subnet).count()
     }
 
     pub fn holder(&self, address: IpAddr) -> Option<&Holder> {

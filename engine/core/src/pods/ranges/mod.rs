@@ -100,6 +100,11 @@ impl Ranges {
         self.subnets.get(name).map_or(0, |leasing| leasing.revision)
     }
 
+    /// The number of addresses that pods have and no node reports.
+    pub fn attached(&self, name: &Name) -> usize {
+        self.subnets.get(name).map_or(0, |leasing| leasing.attached.len())
+    }
+
     /// The leases of a Subnet, which may be new.
     fn leasing(&mut self, name: &Name) -> &mut Leasing {
         let (revision, written) = (self.last_revision, self.last_revision);

@@ -93,7 +93,9 @@ impl Plan<'_> {
     fn spare(&self) -> BTreeMap<Name, u128> {
         let is_sticky = self.is_sticky();
         let can_give = |share: &Share<'_>| {
-            share.is_alive && share.report.is_some() && share.waiting(is_sticky).next().is_none()
+            share.is_alive
+                && share.report.is_some_and(|report| report.unread.is_none())
+                && share.waiting(is_sticky).next().is_none()
         };
         let mut spare = BTreeMap::new();
         for (net, block) in self.ipam.blocks(&self.pool).filter(|(_, block)| block.stage == Stage::Given) {

@@ -34,6 +34,16 @@ pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<Attac
         );
         return Err(Invalid::new("L2Services", problem));
     }
+    if source.sub_interfaces && vlan_type == VlanType::Access {
+        let problem =
+            "is for trunk and selectivetrunk; with VlanType access the interface has the addresses itself";
+        return Err(Invalid::new("SubInterfaces", problem));
+    }
+    if source.sub_interfaces && source.anti_spoof {
+        let problem =
+            "can't be combined with AntiSpoof, which has no NetworkAttachmentDefinition; leave out one";
+        return Err(Invalid::new("SubInterfaces", problem));
+    }
     Ok(AttachmentSpec {
         services,
         connection_point: source.connection_point.as_str().into(),
@@ -43,6 +53,7 @@ pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<Attac
         mtu: source.mtu.map(u32::from),
         usable_from: optional_selector("UsableFrom", source.usable_from.as_ref())?,
         anti_spoof: source.anti_spoof,
+        sub_interfaces: source.sub_interfaces,
     })
 }
 

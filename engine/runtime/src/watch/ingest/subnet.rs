@@ -32,6 +32,7 @@ pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
             return Err(Invalid::new("HotPlugPool", problem));
         }
     }
+    check_owner(source.ipam, &hot_plug_pool, source.sticky)?;
     Ok(SubnetSpec {
         ipam: source.ipam,
         network,
@@ -83,6 +84,22 @@ fn check_network(network: &IpNet, ipam: Ipam) -> Result<(), Invalid> {
             "{network} is too small for pods to get addresses by Ipam {ipam}; use at most {max_prefix}"
         );
         return Err(Invalid::new("Mask", problem));
+    }
+    Ok(())
+}
+
+/// Checks what only ENO's own addresses have or lack.
+fn check_owner(ipam: Ipam, hot_plug_pool: &[Pool], sticky: bool) -> Result<(), Invalid> {
+    if ipam == Ipam::Eno && !hot_plug_pool.is_empty() {
+        let problem = "running pods get addresses of AllocationPool with Ipam eno; take HotPlugPool out, and widen \
+                       AllocationPool by it";
+        return Err(Invalid::new("HotPlugPool", problem));
+    }
+    if ipam != Ipam::Eno && sticky {
+        let problem = format!(
+            "Ipam {ipam} does not know the former address of a pod; set Ipam to eno or take Sticky out"
+        );
+        return Err(Invalid::new("Sticky", problem));
     }
     Ok(())
 }

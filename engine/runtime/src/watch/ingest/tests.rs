@@ -208,6 +208,19 @@ fn subnets_parse_or_name_the_invalid_field() {
     let two = json!({ "Ipam": "static", "Address": "10.0.0.0", "Mask": 31, "Type": "v4",
                       "AllocationPool": [{ "Start": "10.0.0.1", "End": "10.0.0.1" }] });
     good(Kind::Subnet, two);
+    let own = json!({ "Ipam": "eno", "Address": "10.0.0.0", "Mask": 30, "Type": "v4", "Sticky": true });
+    let Spec::Subnet(spec) = good(Kind::Subnet, own.clone()) else { panic!() };
+    assert_eq!((spec.ipam, spec.sticky), (eno_schemas::Ipam::Eno, true));
+    for (change, field, message) in [
+        ("Mask: 31", "Mask", "addresses by Ipam eno; use at most 30"),
+        ("Address: '2001:db8::', Type: v6, Mask: 127", "Mask", "addresses by Ipam eno; use at most 126"),
+        ("HotPlugPool: [{Start: 10.0.0.1, End: 10.0.0.2}]", "HotPlugPool", "take HotPlugPool out"),
+        ("Ipam: whereabouts", "Sticky", "Ipam whereabouts does not know"),
+    ] {
+        let (at, problem) = bad(Kind::Subnet, with(&own, flow(change)));
+        assert_eq!(at, format!("spec.{field}"), "{change}");
+        assert!(problem.contains(message), "{problem}");
+    }
     for (change, field, message) in [
         ("Address: '10.10.13'", "Address", "is not an IP address"),
         ("Type: v6", "Address", "not an address of Type v6"),
@@ -274,6 +287,13 @@ fn routes_services_and_attachments_parse_or_name_the_invalid_field() {
         (Kind::L2Service, &service, "Subnets: [a, b, c]", "Subnets"),
         (Kind::L2ServiceAttachment, &attachment, "L2Services: [s, t]", "L2Services"),
         (Kind::L2ServiceAttachment, &attachment, "L2Services: []", "L2Services"),
+        (Kind::L2ServiceAttachment, &attachment, "SubInterfaces: true", "SubInterfaces"),
+        (
+            Kind::L2ServiceAttachment,
+            &attachment,
+            "VlanType: trunk, AntiSpoof: true, SubInterfaces: true",
+            "SubInterfaces",
+        ),
     ] {
         assert_eq!(bad(kind, with(base, flow(change))).0, format!("spec.{field}"), "{change}");
     }

@@ -1,7 +1,8 @@
-//! Which NetworkAttachmentDefinitions a pod uses. Pure.
+//! Which NetworkAttachmentDefinitions a pod uses, and which interfaces it got by them. Pure.
 
 mod annotation;
 mod element;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +10,7 @@ use eno_core::{Name, Uses};
 use eno_nbi_crds::ATTACH_LABEL_PREFIX;
 
 use annotation::{Verdict, read};
+pub use status::attached;
 
 /// The annotation that names further networks. A name without a namespace is in the pod's own.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

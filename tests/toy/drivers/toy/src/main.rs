@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 
 use eno_sbi::{Driver, DriverAbout, Identity, Ownership, Reconciled, Work, driver_main};
-use eno_schemas::{Applied, Desired, Failure, PayloadKind};
+use eno_schemas::{Desired, Failure, PayloadKind};
 
 #[derive(clap::Args)]
 struct Args {}
@@ -20,16 +20,7 @@ impl Driver for Toy {
         let Desired::Fabric(desired) = &work.command.desired else {
             return Reconciled::failed(Failure::permanent("it has switches only"));
         };
-        Reconciled::applied(Applied::Fabric {
-            vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
-            ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-            carried: Default::default(),
-            closed: None,
-            before: Default::default(),
-            vrfs: BTreeSet::new(),
-            routed: VlanSet::EMPTY,
-            lookup: None,
-        })
+        Reconciled::applied(desired.carried_out())
     }
 }
 

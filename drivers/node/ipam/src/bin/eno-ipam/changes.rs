@@ -1,0 +1,70 @@
+//! Waits until a pool has changed so that a pod may get an address.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use eno_ipam::PoolDir;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+
+/// Also without a notification the pool is looked at: a sandbox may be gone, and the system may have no more inotify
+/// instances.
+const PERIOD: Duration = Duration::from_secs(1);
+
+const RANGES: &CStr = c"ranges.json";
+
+/// Notifications about pools.
+pub struct Changes {
+    /// `None`: the system gives none.
+    inotify: Option<Arc<OwnedFd>>,
+    receiver: Receiver<()>,
+    /// Keeps the channel open.
+    _sender: Sender<()>,
+}
+
+impl Changes {
+    pub fn new() -> Self {
+        let (sender, receiver) = channel();
+        let inotify = inotify::init(CreateFlags::CLOEXEC).ok().map(Arc::new);
+        if let Some(inotify) = inotify.clone() {
+            let sender = sender.clone();
+            std::thread::spawn(move || notify(&inotify, &sender));
+        }
+        Self { inotify, receiver, _sender: sender }
+    }
+
+    /// Watches a pool: its ranges are replaced by rename(2), and files of leases are removed.
+    pub fn watch(&self, pool: &PoolDir) {
+        let Some(inotify) = &self.inotify else { return };
+        let folder = WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        // What can't be watched is looked at after each period.
+        let _ = inotify::add_watch(inotify, pool.path(), folder | WatchFlags::MOVED_TO);
+        let _ = inotify::add_watch(inotify, pool.leases_path(), folder | WatchFlags::DELETE);
+    }
+
+    /// Waits for a change, but not longer than the period. False: it is too late.
+    pub fn wait(&self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let _ = self.receiver.recv_timeout(left.min(PERIOD));
+        while self.receiver.try_recv().is_ok() {}
+        true
+    }
+}
+
+/// Hands on what may help, until the process ends.
+fn notify(inotify: &OwnedFd, sender: &Sender<()>) {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(inotify, &mut buffer);
+    while let Ok(event) = reader.next() {
+        let of_others = event.events().contains(ReadFlags::MOVED_TO) && event.file_name() != Some(RANGES);
+        if !of_others && sender.send(()).is_err() {
+            return;
+        }
+    }
+}
