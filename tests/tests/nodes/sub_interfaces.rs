@@ -77,10 +77,8 @@ fn trunk_that_multus_made_gets_interfaces_with_addresses() {
         let refused = |interfaces: &[PodInterface]| interfaces.iter().any(|one| one.kind == "refused");
         let view = system.pod_network("trunks", &name, refused).await;
         assert!(view[0].message.as_deref().is_some_and(|text| text.contains("as with DPDK")), "{view:?}");
-        let events = kube::Api::<k8s_openapi::api::core::v1::Event>::namespaced(
-            system.sandbox.client(),
-            "trunks",
-        );
+        let events =
+            kube::Api::<k8s_openapi::api::core::v1::Event>::namespaced(system.sandbox.client(), "trunks");
         let told = poll(async || {
             let all = events.list(&kube::api::ListParams::default()).await.ok()?;
             all.items.iter().any(|event| event.reason.as_deref() == Some("NotAttached")).then_some(())
