@@ -34,7 +34,7 @@ fn world() -> (World, Key) {
 
 /// A running pod that has these interfaces by `ns/a`.
 fn attached(namespace: &str, name: &str, interfaces: &[Option<&str>]) -> Pod {
-    let own = |interface: &Option<&str>| Attached {
+    let own = |interface: Option<&str>| Attached {
         nad: ("ns".into(), "a".into()),
         interface: interface.map(Into::into),
         addresses: Vec::new(),
@@ -42,7 +42,7 @@ fn attached(namespace: &str, name: &str, interfaces: &[Option<&str>]) -> Pod {
     Pod {
         namespace: namespace.into(),
         uses: Uses::Named(vec![("ns".into(), "a".into())]),
-        attached: interfaces.iter().map(own).collect(),
+        attached: interfaces.iter().copied().map(own).collect(),
         ..pod(name, "node1", &[])
     }
 }

@@ -65,7 +65,7 @@ impl Entry {
 /// True for what the API server takes as the name of an object.
 fn is_object_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     bytes.len() <= 253 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|byte| inner(*byte))
 }
