@@ -63,7 +63,6 @@ async fn interfaces_of_vlans_follow_the_one_that_they_are_on() {
     eprintln!(
         "{VLANS} VLANs have addresses {took:?} after their interface is there, with {cpu:?} of CPU time"
     );
-    assert!(cpu < Duration::from_secs(4), "{cpu:?}");
     let all = snapshot(&pod).await;
     let parent = all.named("net1").unwrap();
     for vid in 100..100 + VLANS {
