@@ -1,7 +1,5 @@
 //! Checks of desired interfaces, made before anything is changed.
 
-use std::collections::BTreeSet;
-
 use eno_schemas::{LinkKind, LinkName, PodLink};
 
 use super::sysctl;
@@ -119,8 +117,7 @@ pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
 /// Refuses the link at index `at` if an earlier link of the pod has the same id or name.
 pub fn duplicate(links: &[PodLink], at: usize) -> Result<(), Refusal> {
     let (earlier, [link, ..]) = links.split_at(at) else { return Ok(()) };
-    let mut ids: BTreeSet<&str> = earlier.iter().map(|other| other.id.as_str()).collect();
-    if !ids.insert(&link.id) {
+    if earlier.iter().any(|other| other.id == link.id) {
         return Err(Refusal::permanent(format!("the pod has two interfaces with the id {}", link.id)));
     }
     if earlier.iter().any(|other| other.name == link.name) {

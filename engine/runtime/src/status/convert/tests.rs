@@ -457,6 +457,17 @@ fn name_of_an_interface_is_read_back() {
     assert_eq!(crate::status::convert::read(Kind::L2ServiceAttachment, &json).unwrap().pods, status.pods);
 }
 
+/// A trunk may have an interface for each VLAN.
+#[test]
+fn interfaces_of_a_pod_are_within_the_bounds_of_the_crd() {
+    let links = vec![link_entry(); 4095];
+    let (leases, ifname) = ([("a".into(), vec![])].into(), None);
+    let pod = PodEntry { name: "other/p".into(), uid: "u".into(), leases, ifname, links, problem: None };
+    let json = to_json(Kind::L2ServiceAttachment, &Status { pods: vec![pod], ..full() });
+    assert_eq!(crd_bounds::excess("L2ServiceAttachment", &json), Vec::<String>::new());
+    assert_eq!(json.pointer("/podConfigurations/0/configList").unwrap().as_array().unwrap().len(), 256);
+}
+
 fn link_entry() -> LinkEntry {
     LinkEntry {
         link: "pc0".into(),
