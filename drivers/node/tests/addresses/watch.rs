@@ -77,7 +77,8 @@ async fn burst_of_pods_gives_few_reports() {
             sandbox.name = format!("c{pod}");
             node.add("blue", &sandbox).unwrap();
         }
-        node
+        // Without its namespace, the sandbox would be garbage.
+        (node, sandbox)
     });
     let (mut reports, begun) = (0, std::time::Instant::now());
     loop {
