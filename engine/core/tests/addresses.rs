@@ -114,8 +114,8 @@ fn no_pod_of_480_nodes_waits_while_an_address_is_free() {
 
 fn conditions(w: &World) -> Vec<(String, String)> {
     let status = &w.statuses[&subnet_key()];
-    let told = status.conditions.iter().filter(|one| one.kind.as_ref().starts_with("Addresses"));
-    told.map(|one| (format!("{}={} {}", one.kind, one.holds, one.reason.as_ref()), one.message.clone()))
+    let own = status.conditions.iter().filter(|one| one.kind.as_ref().starts_with("Addresses"));
+    own.map(|one| (format!("{}={} {}", one.kind, one.holds, one.reason.as_ref()), one.message.clone()))
         .collect()
 }
 

@@ -50,8 +50,8 @@ impl Drop for Namespace {
 
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().expect("a program");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() { Ok(said) } else { Err(said + &String::from_utf8_lossy(&output.stderr)) }
+    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() { Ok(answer) } else { Err(answer + &String::from_utf8_lossy(&output.stderr)) }
 }
 
 struct Tools {
@@ -83,8 +83,8 @@ impl Tools {
         command.env("NETCONFPATH", conf).env("CNI_PATH", plugins).env("CNI_IFNAME", "net1");
         command.env("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=apps;K8S_POD_NAME=web");
         command.env("CAP_ARGS", r#"{"ips": ["10.0.0.9/24"]}"#).env("ENO_IPAM_DIR", node.root());
-        let said = run(&mut command)?;
-        Ok(if said.is_empty() { Value::Null } else { serde_json::from_str(&said).expect("a CNI result") })
+        let answer = run(&mut command)?;
+        Ok(if answer.is_empty() { Value::Null } else { serde_json::from_str(&answer).expect("a CNI result") })
     }
 }
 

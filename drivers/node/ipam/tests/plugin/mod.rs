@@ -107,8 +107,8 @@ pub fn answer(child: Child) -> Result<Value, Value> {
     let output = child.wait_with_output().expect("the program");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let text = String::from_utf8(output.stdout).expect("text");
-    let said = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).expect("JSON") };
-    if output.status.success() { Ok(said) } else { Err(said) }
+    let answer = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).expect("JSON") };
+    if output.status.success() { Ok(answer) } else { Err(answer) }
 }
 
 /// Waits until something is so.
