@@ -176,7 +176,6 @@ async fn non_ovsdb_server_is_disconnected() {
         b"[1]",
         b"\xff",
         b"{\"id\":null,\"method\":\"update3\",\"params\":[1]}",
-        b"{\"id\":null,\"method\":\"locked\",\"params\":[]}",
     ] {
         let error = first_error_for(text, 1000).await;
         assert!(matches!(error, ConnectionError::Protocol { .. }), "{text:?}: {error}");
