@@ -154,6 +154,19 @@ impl System {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// The node of a pod, and the name of the pod's network namespace there.
+    pub async fn network_namespace(&self, pod: &Pod) -> (String, String) {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).expect("a node");
+        let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).expect("an address");
+        for line in self.on_node(&node, &["ip", "netns"]).await.lines() {
+            let name = line.split(' ').next().unwrap_or_default();
+            if self.on_node(&node, &["ip", "-n", name, "-br", "addr"]).await.contains(&format!(" {ip}/")) {
+                return (node, name.to_owned());
+            }
+        }
+        panic!("no network namespace with {ip} on {node}");
+    }
+
     /// Runs a command line on a machine of the sandbox, which may be the gateway of a PhysicalNetwork.
     pub async fn on_machine(&self, machine: &str, line: &str) {
         let mut words = line.split_whitespace();

@@ -206,6 +206,8 @@ fn addresses_of_another_plugin_are_taken_over() {
     let former =
         |pod: &str, address: &str| Pod { attached: vec![attached(address)], ..pod_on(pod, "node0", &["a"]) };
     w.apply_pod(former("old", "10.0.0.8"));
+    // It may not use the attachment, so what it says keeps no address from others.
+    w.apply_pod(Pod { namespace: "foreign".into(), ..former("foreign", "10.0.0.9") });
     w.apply_and_settle(eno_subnet("sn", "10.0.0.0/28"));
     for n in 0..14 {
         run(&mut w, "node1", &format!("p{n}"), None);

@@ -102,6 +102,20 @@ fn addresses_of_gateways_and_nodes_that_are_gone_do_not_count() {
 }
 
 #[test]
+fn installation_without_agents_gives_no_addresses() {
+    let mut w = World::new(false, false);
+    w.apply_leaf_spine();
+    w.apply(own("sn", "10.1.0.0/24"));
+    w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    let message = "spec.L2Services[0]: Subnet sn has Ipam eno, whose addresses come from the agents of nodes, and this \
+                   installation has none: give it another Ipam";
+    assert_eq!(w.message(&a), message);
+    w.apply_and_settle(subnet("sn", "10.1.0.0/24"));
+    assert_eq!(w.phase(&a), Phase::Ready);
+}
+
+#[test]
 fn other_plugins_have_no_such_condition() {
     let (mut w, sn, _) = world(subnet("sn", "10.1.0.0/30"));
     report(&mut w, "node1", &[("p", "10.1.0.1"), ("q", "10.1.0.2")], &[]);
@@ -149,7 +163,7 @@ fn device_gets_no_address_that_a_pod_got_when_it_started() {
 
 #[test]
 fn nads_of_equal_prefixes_name_their_own_subnets() {
-    let mut w = World::leaf_spine();
+    let mut w = World::with_agents();
     for (name, vid) in [("one", 100), ("two", 200)] {
         w.apply(own(name, "10.0.0.0/24"));
         w.apply(with_subnets(&service(name, vid, &[]), &[name]));

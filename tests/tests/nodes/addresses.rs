@@ -25,31 +25,18 @@ fn network() -> String {
     .concat()
 }
 
-/// The path of a pod's network namespace on its node.
-async fn namespace(system: &System, node: &str, pod: &Pod) -> String {
-    let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).expect("an address");
-    for line in system.on_node(node, &["ip", "netns"]).await.lines() {
-        let name = line.split(' ').next().unwrap_or_default();
-        if system.on_node(node, &["ip", "-n", name, "-br", "addr"]).await.contains(&format!(" {ip}/")) {
-            return format!("/run/netns/{name}");
-        }
-    }
-    panic!("no network namespace with {ip} on {node}");
-}
-
 /// Calls the plugin on a pod's node. Returns the address that the pod has then.
 async fn add(system: &System, name: &str, pod: &Pod) -> Ipv4Addr {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).expect("a node");
-    let path = namespace(system, node, pod).await;
+    let (node, namespace) = system.network_namespace(pod).await;
     let plugin = eno::programs::find_program("eno-ipam").expect("the plugin");
     let config =
         json!({ "cniVersion": "1.0.0", "name": "own", "ipam": { "type": "eno-ipam", "pools": ["own"] } });
     let call = format!(
-        "CNI_COMMAND=ADD CNI_CONTAINERID={name} CNI_IFNAME=net1 CNI_NETNS={path} CNI_PATH=/opt/cni/bin \
+        "CNI_COMMAND=ADD CNI_CONTAINERID={name} CNI_IFNAME=net1 CNI_NETNS=/run/netns/{namespace} CNI_PATH=/opt/cni/bin \
          CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAMESPACE=own;K8S_POD_NAME={name}' {} <<'END'\n{config}\nEND",
         plugin.display()
     );
-    let answer = system.on_node(node, &["sh", "-c", &call]).await;
+    let answer = system.on_node(&node, &["sh", "-c", &call]).await;
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
     let address = answer["ips"][0]["address"].as_str().unwrap_or_else(|| panic!("{answer:#}"));
     address.strip_suffix("/28").and_then(|address| address.parse().ok()).expect("an address of the Subnet")

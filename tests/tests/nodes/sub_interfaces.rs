@@ -25,23 +25,14 @@ fn network() -> String {
 
 /// Makes `net1` in a pod, a port of the bridge on its node.
 async fn plug(system: &System, pod: &Pod) {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).expect("a node");
-    let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).expect("an address");
-    let mut namespace = None;
-    for line in system.on_node(node, &["ip", "netns"]).await.lines() {
-        let name = line.split(' ').next().unwrap_or_default();
-        if system.on_node(node, &["ip", "-n", name, "-br", "addr"]).await.contains(&format!(" {ip}/")) {
-            namespace = Some(name.to_owned());
-        }
-    }
-    let namespace = namespace.expect("the pod's network namespace");
+    let (node, namespace) = system.network_namespace(pod).await;
     for line in [
         &format!("ip link add trunk0 type veth peer name net1 netns {namespace}"),
         "ovs-vsctl add-port br-data trunk0 trunks=143,144",
         "ip link set trunk0 up",
         &format!("ip -n {namespace} link set net1 up"),
     ] {
-        system.on_node(node, &line.split(' ').collect::<Vec<_>>()).await;
+        system.on_node(&node, &line.split(' ').collect::<Vec<_>>()).await;
     }
 }
 

@@ -257,6 +257,18 @@ impl Source {
         }
     }
 
+    /// The number of addresses that its ranges offer.
+    pub(crate) fn size(&self) -> u128 {
+        let within = |address: &&IpAddr| self.network().is_some_and(|network| network.contains(*address));
+        let excluded: BTreeSet<u128> =
+            self.excluded().iter().filter(within).map(|address| number(*address)).collect();
+        let left = self.spans().into_iter().map(|(first, last)| {
+            let inside = excluded.range(first..=last).count() as u128;
+            (last - first).saturating_add(1) - inside
+        });
+        left.fold(0, u128::saturating_add)
+    }
+
     fn next(&self, addresses: &Addresses, unknown: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
         let usable = |ip: IpAddr| !unknown.contains_key(&ip) && !self.excluded().contains(&ip);
         let network = match self {
@@ -390,6 +402,39 @@ mod tests {
             !ranges.offers("10.0.0.1/28".parse().unwrap()) && ranges.offers("10.0.0.14/28".parse().unwrap())
         );
         assert!(!ranges.offers("10.0.0.14/24".parse().unwrap()));
+    }
+
+    #[test]
+    fn size_is_that_of_the_ranges_without_excluded_addresses() {
+        for (network, ranges, excluded, expected) in [
+            ("10.0.0.0/24", &[("10.0.0.0", "10.0.0.255")][..], &[][..], 254),
+            ("10.0.0.0/30", &[("10.0.0.0", "10.0.0.3")], &["10.0.0.1"], 1),
+            (
+                "10.0.0.0/24",
+                &[("10.0.0.0", "10.0.0.9"), ("10.0.0.250", "10.0.0.255")],
+                &["10.0.0.1", "10.9.0.1", "10.0.0.1"],
+                13,
+            ),
+            ("10.0.0.0/24", &[("10.0.0.255", "10.0.0.255")], &[], 0),
+            (
+                "2001:db8::/64",
+                &[("2001:db8::", "2001:db8::ffff:ffff:ffff:ffff")],
+                &["fe80::1"],
+                (1 << 64) - 1,
+            ),
+            ("::/0", &[("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")], &[], u128::MAX),
+        ] {
+            let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+            let source = Source::Ranges {
+                network: network.parse().unwrap(),
+                ranges: ranges
+                    .iter()
+                    .map(|(start, end)| Pool { start: parse(start), end: parse(end) })
+                    .collect(),
+                excluded: excluded.iter().map(|text| parse(text)).collect(),
+            };
+            assert_eq!(source.size(), expected, "{source:?}");
+        }
     }
 
     fn take(ipam: &mut Ipam, source: &Source) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::VlanType;
+use eno_schemas::{Ipam, VlanType};
 
 use crate::kinds::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec, compat};
 use crate::node::shape::check_subinterface;
@@ -47,6 +47,7 @@ impl Validator<'_> {
                 );
                 return Err(Invalid::new(field, problem));
             }
+            self.check_agents(&field, spec.vlan_type, service)?;
             check_subinterface(
                 self.config,
                 &spec.connection_point,
@@ -65,6 +66,19 @@ impl Validator<'_> {
             }
         }
         self.check_new_user("ConnectionPoint", key, &point_key)
+    }
+
+    /// Addresses of Subnets with Ipam eno come from the agents of nodes.
+    fn check_agents(&self, field: &str, vlan_type: VlanType, service: &ServiceSpec) -> Result<(), Invalid> {
+        let is_own = |name: &&Name| self.store.subnet(name).is_some_and(|subnet| subnet.ipam == Ipam::Eno);
+        let own = service.subnets.iter().find(is_own);
+        let Some(own) = own.filter(|_| vlan_type == VlanType::Access && !self.config.nodes) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "Subnet {own} has Ipam eno, whose addresses come from the agents of nodes, and this installation has none: give it another Ipam"
+        );
+        Err(Invalid::new(field, problem))
     }
 
     /// An object that is being deleted stays for its users and takes no new ones.

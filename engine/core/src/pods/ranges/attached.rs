@@ -9,10 +9,11 @@ use super::REPORT_DELAY;
 use super::fixed::holder;
 use super::plan::Plan;
 use super::users::User;
+use crate::kinds::Spec;
 use crate::pods::ipam::blocks::Stage;
 use crate::{Key, Kind, Name};
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
     /// Takes the addresses that pods have otherwise into the list, until these pods are gone.
     pub fn settle_attached(&mut self) {
         let found = if self.source.is_some() { self.found_in_pods() } else { BTreeMap::new() };
@@ -39,7 +40,7 @@ impl Plan<'_> {
         let (leasing, users) = (&*self.leasing, self.users);
         let mut found = BTreeMap::new();
         for user in users.of(&leasing.attachments) {
-            for address in addresses_of(user, &leasing.attachments) {
+            for address in self.addresses_of(user) {
                 let is_reported = self.shares.values().any(|share| share.user_of(address).is_some());
                 let is_fixed = leasing.fixed.contains_key(&address);
                 if self.is_host(address) && !is_reported && !is_fixed {
@@ -49,6 +50,18 @@ impl Plan<'_> {
             }
         }
         found
+    }
+
+    /// The addresses that a pod says it has by attachments that it may use: what others say would keep addresses from
+    /// those who may.
+    fn addresses_of(&self, user: &'a User) -> impl Iterator<Item = IpAddr> {
+        let by_these = user.attached.iter().filter(|one| {
+            let (namespace, name) = &one.nad;
+            let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+            let spec = self.store.effective(&key, Spec::attachment);
+            self.leasing.attachments.contains(&key) && self.store.is_usable_from(&key, spec, &user.namespace)
+        });
+        by_these.flat_map(|one| one.addresses.iter().copied())
     }
 
     fn take_attached(&mut self, address: IpAddr, pod: &Name, node: Option<&Name>) {
@@ -71,16 +84,4 @@ impl Plan<'_> {
             self.leasing.attached.insert(address, pod.clone());
         }
     }
-}
-
-/// The addresses that a pod has by these attachments.
-fn addresses_of<'a>(
-    user: &'a User,
-    attachments: &'a std::collections::BTreeSet<Key>,
-) -> impl Iterator<Item = IpAddr> + 'a {
-    let by_these = user.attached.iter().filter(|one| {
-        let (namespace, name) = &one.nad;
-        attachments.contains(&Key::namespaced(Kind::L2ServiceAttachment, namespace, name))
-    });
-    by_these.flat_map(|one| one.addresses.iter().copied())
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use eno_ipam::PoolDir;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-/// Also without a notification the pool is looked at: a sandbox may be gone, and the system may have no more inotify
-/// instances.
+/// A pool that can't be watched is looked at so often: the system may have no more inotify instances.
 const PERIOD: Duration = Duration::from_secs(1);
 
 const RANGES: &CStr = c"ranges.json";
@@ -20,6 +19,8 @@ const RANGES: &CStr = c"ranges.json";
 pub struct Changes {
     /// `None`: the system gives none.
     inotify: Option<Arc<OwnedFd>>,
+    /// All pools are watched.
+    is_complete: bool,
     receiver: Receiver<()>,
     /// Keeps the channel open.
     _sender: Sender<()>,
@@ -33,25 +34,25 @@ impl Changes {
             let sender = sender.clone();
             std::thread::spawn(move || notify(&inotify, &sender));
         }
-        Self { inotify, receiver, _sender: sender }
+        Self { is_complete: inotify.is_some(), inotify, receiver, _sender: sender }
     }
 
     /// Watches a pool: its ranges are replaced by rename(2), and files of leases are removed.
-    pub fn watch(&self, pool: &PoolDir) {
+    pub fn watch(&mut self, pool: &PoolDir) {
         let Some(inotify) = &self.inotify else { return };
         let folder = WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        // What can't be watched is looked at after each period.
-        let _ = inotify::add_watch(inotify, pool.path(), folder | WatchFlags::MOVED_TO);
-        let _ = inotify::add_watch(inotify, pool.leases_path(), folder | WatchFlags::DELETE);
+        let watched = inotify::add_watch(inotify, pool.path(), folder | WatchFlags::MOVED_TO)
+            .and(inotify::add_watch(inotify, pool.leases_path(), folder | WatchFlags::DELETE));
+        self.is_complete &= watched.is_ok();
     }
 
-    /// Waits for a change, but not longer than the period. False: it is too late.
+    /// Waits for a change, or for a while if not all pools are watched. False: it is too late.
     pub fn wait(&self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }
-        let _ = self.receiver.recv_timeout(left.min(PERIOD));
+        let _ = self.receiver.recv_timeout(if self.is_complete { left } else { left.min(PERIOD) });
         while self.receiver.try_recv().is_ok() {}
         true
     }
