@@ -225,6 +225,30 @@ fn addresses_of_another_plugin_are_taken_over() {
     assert_eq!(w.blocks(), blocks);
 }
 
+/// After a reboot of a node, what Multus says of its pods is of their former sandboxes.
+#[test]
+fn pod_that_starts_again_does_not_keep_its_former_address_from_itself() {
+    for asked in [[None, None], [Some("10.0.0.2"), Some("10.0.0.1")]] {
+        let mut w = World::with_addresses("10.0.0.0/30", 1);
+        for (pod, asked) in ["p0", "p1"].into_iter().zip(asked) {
+            run(&mut w, "node0", pod, asked);
+            let address = w.address_of(pod).unwrap().parse().unwrap();
+            let attached =
+                Attached { nad: ("ns".into(), "a".into()), interface: None, addresses: vec![address] };
+            w.apply_pod(Pod { attached: vec![attached], ..pod_on(pod, "node0", &["a"]) });
+        }
+        w.settle();
+        ["p0", "p1"].into_iter().for_each(|pod| w.stop_pod("node0", pod));
+        w.settle();
+        w.pass(Duration::from_secs(6));
+        for (pod, asked) in ["p0", "p1"].into_iter().zip(asked) {
+            w.start_pod("node0", pod, asked);
+            w.settle();
+        }
+        assert!(w.waiting().is_empty(), "{asked:?}: {:?} {:?}", w.waiting(), w.blocks());
+    }
+}
+
 /// The annotation of a pod with an address of another plugin comes after its node has a block with it.
 #[test]
 fn address_of_another_plugin_that_is_seen_late_is_taken_out_of_the_block() {

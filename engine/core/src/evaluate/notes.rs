@@ -128,7 +128,7 @@ impl Evaluator<'_> {
         if spec.vlan_type != VlanType::Access {
             let names: BTreeSet<&str> =
                 self.store.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
-            if !names.is_empty() {
+            if !names.is_empty() && !spec.sub_interfaces {
                 let names = names.into_iter().collect::<Vec<_>>().join(", ");
                 let message = format!(
                     "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",

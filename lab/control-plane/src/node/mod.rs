@@ -501,10 +501,12 @@ impl Nodes {
             }
             Service::KubeProxy => machine::kube_proxy(machine, self.proxy.as_ref().ok_or_else(unknown)?),
         };
-        supervisor.spawn(&machine.child(service), command).await?;
+        let child = machine.child(service);
+        supervisor.spawn(&child, command).await?;
         if let Some(socket) = service.socket() {
             let socket = machine.inside(socket);
-            while UnixStream::connect(&socket).await.is_err() {
+            // One that has ended meanwhile is started again by the caller.
+            while supervisor.pid(&child).is_some() && UnixStream::connect(&socket).await.is_err() {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         }

@@ -39,7 +39,8 @@ impl<'a> Plan<'a> {
     fn found_in_pods(&self) -> BTreeMap<IpAddr, (Name, Option<Name>)> {
         let (leasing, users) = (&*self.leasing, self.users);
         let mut found = BTreeMap::new();
-        for user in users.of(&leasing.attachments) {
+        let users = users.of(&leasing.attachments).into_iter();
+        for user in users.filter(|user| !self.is_starting(user)) {
             for address in self.addresses_of(user) {
                 let is_reported = self.shares.values().any(|share| share.user_of(address).is_some());
                 let is_fixed = leasing.fixed.contains_key(&address);
@@ -50,6 +51,13 @@ impl<'a> Plan<'a> {
             }
         }
         found
+    }
+
+    /// True while a pod waits for an address: its sandbox is new, and what Multus says is still of the former one.
+    fn is_starting(&self, user: &User) -> bool {
+        let share = user.node.as_ref().and_then(|node| self.shares.get(node));
+        let waiting = share.and_then(|share| share.report).map_or(&[][..], |report| &report.waiting);
+        waiting.iter().any(|one| (&*one.namespace, &*one.pod) == (&*user.namespace, &*user.name))
     }
 
     /// The addresses that a pod says it has by attachments that it may use: what others say would keep addresses from
