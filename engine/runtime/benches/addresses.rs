@@ -272,12 +272,12 @@ async fn measure(engine: Handle) {
         let ours = side.measure_both(&pods, create_network(&client, &name, service)).await;
         println!("    {} leases are left", leases(folder.path(), &cluster.nodes, &name));
         if let Some((program, configuration)) = &whereabouts {
-            let ipam = json!({ "type": "whereabouts", "range": format!("10.{round}.0.0/16"),
-                "configuration_path": configuration });
+            let range = format!("10.{round}.0.0/16");
+            let ipam = json!({ "type": "whereabouts", "range": range, "configuration_path": configuration });
             let plugin = Plugin::new("whereabouts", program.clone(), folder.path(), &ipam);
             let side = Side { cluster: &cluster, plugin, idle: &idle };
             let theirs = side.measure_both(&pods, async {}).await;
-            println!("    {} allocations are left", allocations(&client).await);
+            println!("    {} allocations are left", allocations(&client, &range).await);
             let [add, del] = [0, 1].map(|at| theirs[at].div_duration_f64(ours[at]));
             println!("eno-ipam is faster by: ADD {add:.1}, DEL {del:.1}");
         }
@@ -360,14 +360,12 @@ async fn prepare_whereabouts(cluster: &Cluster, folder: &Path) -> PathBuf {
     file
 }
 
-/// The addresses that whereabouts has given and not taken back.
-async fn allocations(client: &Client) -> usize {
+/// The addresses of a range that whereabouts has given and not taken back.
+async fn allocations(client: &Client, range: &str) -> usize {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("whereabouts.cni.cncf.io", "v1alpha1", "IPPool"));
     let pools = Api::<DynamicObject>::all_with(client.clone(), &resource);
     let pools = pools.list(&ListParams::default()).await.unwrap();
-    pools
-        .iter()
-        .map(|pool| pool.data["spec"]["allocations"].as_object().map_or(0, serde_json::Map::len))
-        .sum()
+    let of_range = pools.iter().filter(|pool| pool.data["spec"]["range"] == range);
+    of_range.map(|pool| pool.data["spec"]["allocations"].as_object().map_or(0, serde_json::Map::len)).sum()
 }
