@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment};
 use eno_sbi::nats::Connection;
-use eno_sbi::{Driver, Identity, Reconciled, Work};
+use eno_sbi::{Driver, Identity, Reconciled, VISITS, Work};
 use eno_schemas::{Applied, Desired, PayloadKind, VlanId, VlanSet, subject};
 use futures::{Stream, StreamExt as _, stream};
 use kube::Client;
@@ -39,7 +39,7 @@ struct Simulated {
 
 impl Driver for Simulated {
     fn identity(&self) -> Identity {
-        Identity { name: "node".into(), kinds: vec![PayloadKind::Node], capabilities: Vec::new() }
+        Identity { name: "node".into(), kinds: vec![PayloadKind::Node], capabilities: vec![VISITS.into()] }
     }
 
     fn only_target(&self) -> Option<String> {
