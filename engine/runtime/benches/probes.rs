@@ -1,38 +1,26 @@
 //! CPU time of the engine, its writes and its messages with 200 VLANs on 50 nodes that probe: a real API server and a
 //! real nats-server, and agents that find by themselves that all packets pass.
 //!
-//! The engine has threads of its own in this process, whose CPU time is taken. Agents report only what has changed (the
-//! bench of the agent counts that), so they are silent here as well while nothing changes. Then each of them finds that
-//! packets of one VLAN are lost, and that they pass again.
+//! Agents report only what has changed (the bench of the agent counts that), so they are silent here as well while nothing
+//! changes. Then each of them finds that packets of one VLAN are lost, and that they pass again.
 
-#![allow(dead_code, reason = "the tests use more of it")]
+mod cluster;
 
-#[path = "../tests/api.rs"]
-mod api;
-
-use std::fs;
 use std::time::{Duration, Instant};
 
-use eno_conformance::NatsServer;
-use eno_engine::{CallbackArgs, EngineArgs};
-use eno_nbi_crds::{L2Service, L2ServiceAttachment, manifest};
-use eno_sbi::daemon::HttpArgs;
-use eno_sbi::host::{HostOptions, Ownership, run};
+use eno_nbi_crds::{L2Service, L2ServiceAttachment};
 use eno_sbi::nats::Connection;
-use eno_sbi::{Driver, Identity, Reconciled, Work};
+use eno_sbi::{Driver, Identity, Reconciled, VISITS, Work};
 use eno_schemas::{Applied, Desired, PayloadKind, VlanId, VlanSet, subject};
 use futures::{Stream, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use serde_json::json;
-use tokio::runtime::Builder;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
-use api::{apply, apply_file, create_namespace, start_cluster};
+use cluster::{Cluster, NAMESPACE, cpu_of_the_engine, create_network, writes};
 
 const NODES: usize = 50;
 const VLANS: u16 = 200;
@@ -41,34 +29,26 @@ const FIRST_VLAN: u16 = 100;
 const QUIET: u16 = 60;
 /// How often packets of a VLAN are lost and pass again.
 const ROUNDS: u16 = 5;
-const NAMESPACE: &str = "bench";
-/// The beginning of the names of the engine's threads.
-const THREADS: &str = "engine";
 
-/// A driver that has carried out everything.
+/// An agent that has carried out everything.
 struct Simulated {
-    name: &'static str,
-    kind: PayloadKind,
-    node: Option<String>,
+    node: String,
     /// The VLANs whose packets are lost.
     lost: watch::Receiver<VlanSet>,
 }
 
 impl Driver for Simulated {
     fn identity(&self) -> Identity {
-        Identity { name: self.name.into(), kinds: vec![self.kind], capabilities: Vec::new() }
+        Identity { name: "node".into(), kinds: vec![PayloadKind::Node], capabilities: vec![VISITS.into()] }
     }
 
     fn only_target(&self) -> Option<String> {
-        self.node.clone()
+        Some(self.node.clone())
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {
-        let mut applied = match &work.command.desired {
-            Desired::Node(desired) => desired.carried_out(|_, link| link.carried_out("1")),
-            Desired::Nad(desired) => Applied::Nad { present: desired.attachment.is_some() },
-            Desired::Fabric(desired) => desired.carried_out(),
-        };
+        let Desired::Node(desired) = &work.command.desired else { panic!("{:?}", work.command) };
+        let mut applied = desired.carried_out(|_, link| link.carried_out("1"));
         if let Applied::Node { probes, .. } = &mut applied {
             for found in probes {
                 found.lost = found.passed.intersection(&self.lost.borrow());
@@ -83,7 +63,7 @@ impl Driver for Simulated {
             lost.changed().await.ok()?;
             Some(((), lost))
         });
-        let node = self.node.clone().unwrap_or_default();
+        let node = self.node.clone();
         changes.map(move |()| node.clone())
     }
 }
@@ -100,13 +80,13 @@ struct Used {
 }
 
 /// What was used so far.
-async fn used(started: Instant, client: &Client, connection: &Connection) -> Used {
+async fn used(started: Instant, cluster: &Cluster) -> Used {
     Used {
         seconds: started.elapsed().as_secs_f64(),
         cpu: cpu_of_the_engine(),
-        commands: messages(connection, subject::COMMANDS).await,
-        reports: messages(connection, subject::RESULTS).await,
-        writes: writes(client).await,
+        commands: messages(&cluster.connection, subject::COMMANDS).await,
+        reports: messages(&cluster.connection, subject::RESULTS).await,
+        writes: writes(&cluster.client).await,
     }
 }
 
@@ -125,75 +105,34 @@ impl Used {
 }
 
 fn main() {
-    let engine = Builder::new_multi_thread().thread_name(THREADS).enable_all().build().unwrap();
-    let others = Builder::new_multi_thread().thread_name("others").enable_all().build().unwrap();
-    others.block_on(measure(engine.handle()));
-    engine.shutdown_background();
+    cluster::measure(measure);
 }
 
-async fn measure(engine: &tokio::runtime::Handle) {
-    let dir = tempfile::tempdir().unwrap();
-    let (cluster, client) = start_cluster(dir.path()).await;
-    for name in ["eno-system", NAMESPACE] {
-        create_namespace(&client, name).await;
-    }
-    apply_file(&client, "rbac/engine.yaml").await;
-    let nats = NatsServer::start().await;
-    let args = EngineArgs {
-        kubeconfig: Some(
-            cluster.kubeconfig_for("system:serviceaccount:eno-system:eno-engine", None).unwrap(),
-        ),
-        namespace: "eno-system".into(),
-        cluster_id: None,
-        bridge_domains: false,
-        verify: true,
-        nodes: true,
-        node_login_keys: None,
-        sample_image: None,
-        multus_namespace: "kube-system".into(),
-        callbacks: CallbackArgs::default(),
-        nats: nats.args(),
-        http: HttpArgs::at("127.0.0.1:0".parse().unwrap()),
-    };
-    let stop = CancellationToken::new();
-    let task = engine.spawn(eno_engine::run(args, stop.clone()));
-    let names: Vec<String> = (0..NODES).map(|node| format!("node{node}")).collect();
-    create_nodes(&client, &names).await;
-
-    let connection = nats.connect("eno-bench").await;
+async fn measure(engine: Handle) {
+    let mut cluster = Cluster::start(&engine, NODES).await;
     let (lost, seen) = watch::channel(VlanSet::EMPTY);
-    let mut drivers = Vec::new();
-    let simulated = |node: &String| Simulated {
-        name: "node",
-        kind: PayloadKind::Node,
-        node: Some(node.clone()),
-        lost: seen.clone(),
-    };
-    for driver in names.iter().map(simulated) {
-        let instance = driver.node.clone().unwrap();
-        let options = HostOptions::new(nats.connect("eno-driver-node").await, Ownership::PerTarget, "1");
-        let options = HostOptions { instance, ..options };
-        drivers.push(AbortOnDropHandle::new(tokio::spawn(run(driver, options, stop.clone()))));
+    for node in cluster.nodes.clone() {
+        cluster.run(Simulated { node, lost: seen.clone() }).await;
     }
-    let nad = Simulated { name: "nad", kind: PayloadKind::Nad, node: None, lost: seen.clone() };
-    let options = HostOptions::new(nats.connect("eno-driver-nad").await, Ownership::WholeDriver, "1");
-    drivers.push(AbortOnDropHandle::new(tokio::spawn(run(nad, options, stop.clone()))));
-
+    let client = cluster.client.clone();
     let started = Instant::now();
-    until_quiet(&client).await;
-    let alone = used(started, &client, &connection).await;
+    cluster.until_quiet().await;
+    let alone = used(started, &cluster).await;
     // The measured time.
     sleep(Duration::from_secs(QUIET.into())).await;
-    let before = used(started, &client, &connection).await;
+    let before = used(started, &cluster).await;
     before.print(&format!("{NODES} nodes without a VLAN"), &alone);
-    create_networks(&client).await;
+    for vlan in 0..VLANS {
+        let service = json!({ "SegmentationID": FIRST_VLAN + vlan });
+        create_network(&client, &format!("s{vlan}"), service).await;
+    }
     until_verified(&client, VLANS.into()).await;
-    until_quiet(&client).await;
-    let ready = used(started, &client, &connection).await;
+    cluster.until_quiet().await;
+    let ready = used(started, &cluster).await;
     ready.print(&format!("{VLANS} VLANs on {NODES} nodes are verified"), &before);
     // The measured time.
     sleep(Duration::from_secs(QUIET.into())).await;
-    let quiet = used(started, &client, &connection).await;
+    let quiet = used(started, &cluster).await;
     quiet.print("nothing changes", &ready);
     for round in 0..ROUNDS {
         lost.send_replace(VlanSet::from_iter([VlanId::new(FIRST_VLAN + round).unwrap()]));
@@ -201,42 +140,11 @@ async fn measure(engine: &tokio::runtime::Handle) {
         lost.send_replace(VlanSet::EMPTY);
         until_verified(&client, VLANS.into()).await;
     }
-    until_quiet(&client).await;
-    used(started, &client, &connection)
+    cluster.until_quiet().await;
+    used(started, &cluster)
         .await
         .print(&format!("packets of a VLAN are lost on all nodes, and pass again, {ROUNDS} times"), &quiet);
-    stop.cancel();
-    task.await.unwrap().unwrap();
-    cluster.stop().await;
-}
-
-async fn create_nodes(client: &Client, names: &[String]) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    for name in names {
-        let node = json!({ "metadata": { "name": name, "labels": { "bench": "1" } } });
-        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
-        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        let ready = kube::api::Patch::Strategic(ready);
-        nodes.patch_status(name, &kube::api::PatchParams::default(), &ready).await.unwrap();
-    }
-}
-
-/// A ConnectionPoint on all nodes, and services with an attachment each.
-async fn create_networks(client: &Client) {
-    let selector = json!({ "NodeSelector": { "matchLabels": { "bench": "1" } } });
-    apply(client, manifest("NodePool", "bench", selector)).await;
-    let opts = r#"{"BridgeName": "br-bench"}"#;
-    let cnis = json!([{ "Name": "ovs", "SupportedInterfaceTypes": ["kernel"], "Opts": opts }]);
-    let point = json!({ "SupportedCnis": cnis, "NodePool": "bench", "Interfaces": ["eth1"] });
-    apply(client, manifest("ConnectionPoint", "bench", point)).await;
-    for vlan in 0..VLANS {
-        let name = format!("s{vlan}");
-        let service = json!({ "SegmentationID": FIRST_VLAN + vlan });
-        apply(client, manifest("L2Service", &name, service)).await;
-        let attachment = json!({ "L2Services": [name], "ConnectionPoint": "bench", "PodInterfaceType": "kernel",
-            "VlanType": "access" });
-        apply(client, manifest("L2ServiceAttachment", &format!("{NAMESPACE}/{name}"), attachment)).await;
-    }
+    cluster.end().await;
 }
 
 /// Waits until as many attachments are verified, and services.
@@ -259,51 +167,8 @@ async fn until_verified(client: &Client, count: usize) {
     }
 }
 
-/// Waits until nothing is written for two seconds.
-async fn until_quiet(client: &Client) {
-    let mut seen = writes(client).await;
-    loop {
-        sleep(Duration::from_secs(2)).await;
-        let now = writes(client).await;
-        if now <= seen {
-            return;
-        }
-        seen = now;
-    }
-}
-
 /// The messages that a stream has got so far.
 async fn messages(connection: &Connection, stream: &str) -> u64 {
     let stream = connection.jetstream.get_stream(stream).await.unwrap();
     stream.get_info().await.unwrap().state.last_sequence
-}
-
-/// The writes to objects of ENO, to nodes and Events so far.
-async fn writes(client: &Client) -> f64 {
-    let request = axum::http::Request::get("/metrics").body(Vec::new()).unwrap();
-    let metrics = client.request_text(request).await.unwrap();
-    let written = metrics.lines().filter_map(|line| {
-        let (labels, count) = line.strip_prefix("apiserver_request_total{")?.rsplit_once("} ")?;
-        let has = |name: &str, values: &[&str]| {
-            values.iter().any(|value| labels.contains(&format!("{name}=\"{value}\"")))
-        };
-        let is_write = has("verb", &["POST", "PUT", "PATCH", "APPLY", "DELETE"]);
-        let is_ours = has("group", &["eno.k8s.io", "events.k8s.io"]) || has("resource", &["nodes"]);
-        (is_write && is_ours).then(|| count.trim().parse::<f64>().unwrap())
-    });
-    written.sum()
-}
-
-/// Milliseconds of CPU time of the engine so far.
-fn cpu_of_the_engine() -> f64 {
-    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
-    let of_engine = stats.filter_map(|stat| {
-        let (before, fields) = stat.rsplit_once(") ")?;
-        // The time in the program and in the kernel, in hundredths of a second.
-        let ticks =
-            fields.split(' ').skip(11).take(2).map(|field| field.parse::<f64>().unwrap()).sum::<f64>();
-        before.split_once(" (")?.1.starts_with(THREADS).then_some(ticks * 10.0)
-    });
-    of_engine.sum()
 }
