@@ -238,7 +238,9 @@ fn pod_that_starts_again_does_not_keep_its_former_address_from_itself() {
             w.apply_pod(Pod { attached: vec![attached], ..pod_on(pod, "node0", &["a"]) });
         }
         w.settle();
-        ["p0", "p1"].into_iter().for_each(|pod| w.stop_pod("node0", pod));
+        for pod in ["p0", "p1"] {
+            w.stop_pod("node0", pod);
+        }
         w.settle();
         w.pass(Duration::from_secs(6));
         for (pod, asked) in ["p0", "p1"].into_iter().zip(asked) {
