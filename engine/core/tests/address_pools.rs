@@ -43,7 +43,7 @@ fn second_service_with_a_prefix_gets_a_pool_of_its_own() {
         ("10.0.0.0/24", Ipam::Static, None),
         ("10.0.0.0/24", Ipam::Eno, None),
     ] {
-        let mut w = World::leaf_spine();
+        let mut w = World::with_agents();
         apply_service(&mut w, "one", 100, "10.0.0.0/24", Ipam::Whereabouts);
         let a = w.apply_and_settle(attachment("a", &["one"], "cp"));
         // It is older, but the other one has the pool.
