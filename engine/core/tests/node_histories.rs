@@ -274,7 +274,10 @@ impl History {
                     pod.name
                 );
             }
-            self.check_parents(desired);
+            // A lease that is not written yet holds a pod's command back.
+            if self.world.delayed_status_writes.is_none() {
+                self.check_parents(desired);
+            }
             for (bridge, network) in &desired.networks {
                 if matches!(network, HostNetwork::PodBridge { .. }) {
                     let master = |link: &eno_schemas::PodLink| {
