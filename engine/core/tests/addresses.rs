@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use eno_core::{Attached, Key, Kind, Pod};
+use eno_core::{Attached, Event, Key, Kind, Labels, Pod};
 use eno_schemas::Phase;
 
-use crate::edits::edit_subnet;
+use crate::edits::{edit_attachment, edit_subnet};
 use crate::world::*;
 
 fn subnet_key() -> Key {
@@ -223,6 +223,36 @@ fn addresses_of_another_plugin_are_taken_over() {
     w.apply_pod(Pod { attached: vec![attached(&address)], ..pod_on("p0", "node1", &["a"]) });
     w.pass(Duration::from_secs(10));
     assert_eq!(w.blocks(), blocks);
+}
+
+/// The right of a pod's namespace counts when its address is taken over, and not as long as the pod runs.
+#[test]
+fn pod_of_another_namespace_keeps_its_address_of_another_plugin_without_the_right() {
+    let mut w = World::with_addresses("10.0.0.0/30", 1);
+    w.apply_and_settle(subnet("sn", "10.0.0.0/30"));
+    w.apply(edit_attachment(&attachment("a", &["s"], "cp"), |spec| {
+        spec.usable_from = serde_json::from_str(r#"[{"key":"friend","operator":"Exists"}]"#).unwrap();
+    }));
+    let label = |w: &mut World, labels| w.engine.handle(Event::Namespace("other".into(), labels));
+    label(&mut w, Labels::from([("friend".into(), "yes".into())]));
+    let attached = Attached {
+        nad: ("ns".into(), "a".into()),
+        interface: None,
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+    };
+    w.apply_pod(Pod {
+        namespace: "other".into(),
+        attached: vec![attached],
+        ..pod_on("old", "node0", &["a"])
+    });
+    w.apply_and_settle(eno_subnet("sn", "10.0.0.0/30"));
+    label(&mut w, Labels::new());
+    for pod in ["p0", "p1"] {
+        run(&mut w, "node0", pod, None);
+    }
+    assert_eq!((w.waiting().len(), w.address_of("p0").as_deref()), (1, Some("10.0.0.2")));
+    w.remove_pod_and_settle("uid-old");
+    assert!(w.waiting().is_empty());
 }
 
 /// After a reboot of a node, what Multus says of its pods is of their former sandboxes.

@@ -504,3 +504,17 @@ fn lookup_of_a_former_engine_goes_with_what_it_is_for() {
     ];
     History::run(&steps).restart_changes_nothing();
 }
+
+/// A node that never was ready is at another switch. Nobody asks it, so its switch is not asked either.
+#[test]
+fn losses_do_not_concern_the_switch_of_a_node_that_does_not_probe() {
+    let attachment =
+        |name, service| Step::Attachment { name, services: vec![service], point: 0, sub_interfaces: false };
+    let steps = [
+        attachment(0, 2),
+        Step::Lose { node: 2, service: 2 },
+        attachment(1, 0),
+        Step::Node { name: 4, in_pool: true, ready: false },
+    ];
+    History::run(&steps).restart_changes_nothing();
+}

@@ -266,3 +266,19 @@ proptest! {
         history.delete_all();
     }
 }
+
+/// A device removed a VRF by a command without undecided VLANs. The next command has the same state, and gets no report.
+#[test]
+fn vrf_that_went_before_undecided_vlans_leaves_nothing() {
+    let steps = [
+        Step::Silence(1),
+        Step::Vrf { name: 1, devices: 2, shared: false },
+        Step::RunSteps(4),
+        Step::Attachment { service: 2 },
+        Step::Refuse { device: 0, vid: 120, refuses: true },
+        Step::Service { name: 2, vid: 120 },
+        Step::Delete(1),
+        Step::RunSteps(8),
+    ];
+    History::run(&steps).delete_all();
+}

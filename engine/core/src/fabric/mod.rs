@@ -235,8 +235,9 @@ impl Fabric {
         device.refresh(config, &self.blocks);
         let state = device.render(config, &self.blocks, &undecided);
         let hash = state.tree().root().to_string();
-        let was_known = device.is_known();
+        let (was_known, vrfs) = (device.is_known(), device.vrf_facts());
         let confirmed = device.record_issued(&hash, self.change_count, undecided);
+        device.evaluate_changed_vrfs(vrfs.as_ref(), work);
         let driver = device.driver.clone();
         self.change_count += 1;
         let is_first = device.is_known() != was_known;
@@ -256,10 +257,7 @@ impl Fabric {
         let (known, was_plain) = (device.is_known(), device.is_plain());
         let vrfs = device.vrf_facts();
         let effects = device.report(report);
-        if vrfs != device.vrf_facts() {
-            let owners = vrfs.iter().flat_map(|former| &former.owners);
-            work.evaluate.extend(owners.map(|owner| Key::cluster(Kind::VRF, owner)));
-        }
+        device.evaluate_changed_vrfs(vrfs.as_ref(), work);
         let only_confirms = was_plain && device.is_plain() && self.placements.all_settled();
         let first = !known && device.is_known();
         if effects.port_memory_changed {

@@ -34,7 +34,8 @@ impl Nodes {
         let mut states = Vec::new();
         let Some(node) = self.targets.get(name) else { return states };
         for point in node.points.keys().filter(|point| self.is_probed(point)) {
-            let before = self.neighbours(point, name).map(|(_, before)| before);
+            // Nobody asks a node that does not probe itself.
+            let before = self.probes_at(point, name).and_then(|_| Some(self.neighbours(point, name)?.1));
             for (prober, is_here) in [(Some(name), true), (before, false)] {
                 let Some((prober, node)) = prober.and_then(|one| Some((one, self.targets.get(one)?))) else {
                     continue;

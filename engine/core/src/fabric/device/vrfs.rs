@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::{FabricVlans, FabricVrf, Failure, Rejection, VlanId};
 
 use super::DeviceTarget;
-use crate::Name;
 use crate::fabric::changes::Extent;
 use crate::status::hop::{HopState, Wait};
+use crate::work::Work;
+use crate::{Key, Kind, Name};
 
 /// The VRFs of a device.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ struct LeavingVrf {
 #[derive(PartialEq)]
 pub struct VrfFacts {
     /// The objects whose VRFs are there, or may still be.
-    pub owners: Vec<Name>,
+    owners: Vec<Name>,
     there: Option<BTreeSet<String>>,
     open: Option<u64>,
     known: bool,
@@ -135,6 +136,14 @@ impl DeviceTarget {
         })
     }
 
+    /// Evaluates the VRFs that were here, if what their states depend on differs from `before`.
+    pub fn evaluate_changed_vrfs(&self, before: Option<&VrfFacts>, work: &mut Work) {
+        if before != self.vrf_facts().as_ref() {
+            let owners = before.iter().flat_map(|before| &before.owners);
+            work.evaluate.extend(owners.map(|owner| Key::cluster(Kind::VRF, owner)));
+        }
+    }
+
     /// The objects whose VRFs are here, or may still be.
     pub fn vrf_owners(&self) -> impl Iterator<Item = &Name> {
         self.vrfs.wanted.keys().chain(self.vrfs.leaving.values().map(|leaving| &leaving.owner))
@@ -195,7 +204,6 @@ mod tests {
     use crate::fabric::changes::Place;
     use crate::kinds::DeviceSpec;
     use crate::status::PortMemory;
-    use crate::{Key, Kind};
 
     fn target() -> DeviceTarget {
         let spec = DeviceSpec { driver: "netconf".into(), device: Device::new("x:830"), ports: Vec::new() };

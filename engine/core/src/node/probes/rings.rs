@@ -160,7 +160,7 @@ impl Nodes {
             let neighbours =
                 self.neighbours(&point, name).map(|(next, before)| [next, before].map(Name::clone));
             let neighbours: Vec<Name> = neighbours.into_iter().flatten().collect();
-            work.lookup.extend(neighbours.iter().cloned());
+            work.lookup.extend(neighbours.iter().chain([name]).cloned());
             if self.renew_asked(&point, self.version + 1) {
                 self.version += 1;
                 for one in neighbours.iter().chain([name]) {

@@ -41,12 +41,12 @@ impl<'a> Plan<'a> {
         let mut found = BTreeMap::new();
         let users = users.of(&leasing.attachments).into_iter();
         for user in users.filter(|user| !self.is_starting(user)) {
-            for address in self.addresses_of(user) {
+            let pod = Name::from(format!("{}/{}", user.namespace, user.name));
+            for address in self.addresses_of(user, &pod) {
                 let is_reported = self.shares.values().any(|share| share.user_of(address).is_some());
                 let is_fixed = leasing.fixed.contains_key(&address);
                 if self.is_host(address) && !is_reported && !is_fixed {
-                    let pod = Name::from(format!("{}/{}", user.namespace, user.name));
-                    found.entry(address).or_insert((pod, user.node.clone()));
+                    found.entry(address).or_insert((pod.clone(), user.node.clone()));
                 }
             }
         }
@@ -61,15 +61,19 @@ impl<'a> Plan<'a> {
     }
 
     /// The addresses that a pod says it has by attachments that it may use: what others say would keep addresses from
-    /// those who may.
-    fn addresses_of(&self, user: &'a User) -> impl Iterator<Item = IpAddr> {
-        let by_these = user.attached.iter().filter(|one| {
+    /// those who may. It keeps those that it has since it might.
+    fn addresses_of(&self, user: &'a User, pod: &Name) -> impl Iterator<Item = IpAddr> {
+        let by_these = user.attached.iter().filter_map(|one| {
             let (namespace, name) = &one.nad;
             let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
             let spec = self.store.effective(&key, Spec::attachment);
-            self.leasing.attachments.contains(&key) && self.store.is_usable_from(&key, spec, &user.namespace)
+            let is_one = self.leasing.attachments.contains(&key);
+            is_one.then(|| (&one.addresses, self.store.is_usable_from(&key, spec, &user.namespace)))
         });
-        by_these.flat_map(|one| one.addresses.iter().copied())
+        let is_known = |address: &IpAddr| self.leasing.attached.get(address) == Some(pod);
+        by_these.flat_map(move |(addresses, is_usable)| {
+            addresses.iter().copied().filter(move |address| is_usable || is_known(address))
+        })
     }
 
     fn take_attached(&mut self, address: IpAddr, pod: &Name, node: Option<&Name>) {
