@@ -1,13 +1,14 @@
 //! What a driver reads back that has carried out everything: for simulated drivers.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use crate::{
-    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, FabricDesired, GatewayAnswer, HostNetwork,
-    LinkName, NetworkProbes, NodeAddresses, NodeDesired, PodLink, PrimaryLink, ProbeResults, ProbedGateway,
-    VlanSet,
+    Applied, AppliedAddresses, AppliedLink, AppliedNetwork, BgpGroup, BgpSession, BgpState, FabricDesired,
+    GatewayAnswer, HostNetwork, LinkName, NetworkProbes, NodeAddresses, NodeDesired, PodLink, PrimaryLink,
+    ProbeResults, ProbedGateway, VlanSet,
 };
 
 /// The MTU of an interface for which none is requested.
@@ -27,7 +28,21 @@ impl FabricDesired {
             vrfs: self.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
             routed: self.vlans.iter().filter(|vlan| vlan.routed.is_some()).map(|vlan| vlan.vid).collect(),
             lookup: None,
+            bgp: self.vrfs.iter().flat_map(|vrf| &vrf.bgp).map(BgpGroup::carried_out).collect(),
         }
+    }
+}
+
+impl BgpGroup {
+    /// The owner, and its sessions where all workers answer.
+    fn carried_out(&self) -> (String, Vec<BgpSession>) {
+        let session = |address: &IpAddr| BgpSession {
+            address: *address,
+            state: BgpState::Established,
+            since: None,
+            last_error: None,
+        };
+        (self.owner.clone(), self.neighbours.iter().map(session).collect())
     }
 }
 
@@ -92,6 +107,7 @@ impl HostNetwork {
             Self::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
             Self::Bridge { vlans, mtu, .. } | Self::Master { vlans, mtu, .. } => (vlans, *mtu),
             Self::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
+            Self::Interface { vlan, mtu, .. } => (&VlanSet::from_iter([*vlan]), *mtu),
         };
         AppliedNetwork { vlans: vlans.clone(), mtu }
     }

@@ -6,6 +6,7 @@
 //! target, a [`Report`] is what a driver has read back from it.
 
 mod addresses;
+mod bgp;
 mod callback;
 mod carried_out;
 mod codec;
@@ -28,6 +29,7 @@ mod vlan;
 mod vocabulary;
 
 pub use addresses::{AppliedAddresses, NodeAddresses, PodAddress, WaitingPod, has_ordinal};
+pub use bgp::{Bfd, BgpError, BgpGroup, BgpSession, BgpState};
 pub use callback::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 pub use codec::{Message, MessageError, decode, decode_command, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};

@@ -75,6 +75,25 @@ pub enum HostNetwork {
         /// The MTU in bytes.
         mtu: Option<u32>,
     },
+    /// An interface of the host in one VLAN of another network, for BGP sessions with gateways. The host's main table gets no
+    /// route by it. It takes nothing but what these sessions need, and packets to the prefixes that they announce.
+    Interface {
+        /// The network, another key in [`NodeDesired::networks`] that is no pod bridge.
+        network: String,
+        /// The VLAN, one of that network.
+        vlan: VlanId,
+        /// Its own addresses with the prefix lengths of their networks, ascending, each once.
+        #[schemars(with = "Vec<String>")]
+        addresses: Vec<IpNet>,
+        /// The gateways, addresses in the networks of `addresses`, ascending, each once.
+        gateways: Vec<IpAddr>,
+        /// The prefixes to which it takes packets, ascending, each once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schemars(with = "Vec<String>")]
+        prefixes: Vec<IpNet>,
+        /// The MTU in bytes; absent: the network's.
+        mtu: Option<u32>,
+    },
 }
 
 /// `datapath_type` of an Open vSwitch bridge.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::{
-    AppliedAddresses, AppliedLink, AppliedNetwork, Generation, PartHash, PortBefore, ProbeResults, Text,
-    VlanId, VlanSet,
+    AppliedAddresses, AppliedLink, AppliedNetwork, BgpSession, Generation, PartHash, PortBefore,
+    ProbeResults, Text, VlanId, VlanSet,
 };
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
@@ -237,6 +237,10 @@ pub enum Applied {
         /// is among `vlans` too.
         #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
         routed: VlanSet,
+        /// By the `owner` of a [`BgpGroup`](crate::BgpGroup) that is there as desired: the sessions that the device knows of
+        /// it, ascending by address.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        bgp: BTreeMap<String, Vec<BgpSession>>,
         /// The answer to [`FabricDesired::lookup`](crate::FabricDesired::lookup); absent: nothing was asked.
         lookup: Option<Lookup>,
     },

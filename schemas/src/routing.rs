@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::VlanId;
+use crate::{BgpGroup, VlanId};
 
 /// What a device does with the VLANs that are led to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +46,9 @@ pub struct FabricVrf {
     /// The route targets that its connected and static routes leave with, ascending, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub export_targets: Vec<String>,
+    /// The BGP sessions with workers, ascending by `owner`, each once. Only drivers that announce `bgp` get any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bgp: Vec<BgpGroup>,
 }
 
 /// The interface by which a VLAN is led into a VRF: an IRB interface on a switch, a tagged sub-interface on a router.

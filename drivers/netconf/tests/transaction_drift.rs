@@ -494,6 +494,7 @@ fn last_applied(last: Option<&Report>) -> &Applied {
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
         lookup: None,
+        bgp: BTreeMap::new(),
     };
     last.and_then(|last| last.applied.as_ref()).unwrap_or(&NOTHING)
 }

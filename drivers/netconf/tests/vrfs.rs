@@ -104,6 +104,7 @@ fn vrf(distinguisher: &str) -> FabricVrf {
         route_distinguisher: Some(distinguisher.into()),
         import_targets: vec![TARGET.into()],
         export_targets: vec![TARGET.into()],
+        bgp: Vec::new(),
     }
 }
 

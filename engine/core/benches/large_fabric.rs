@@ -237,6 +237,7 @@ fn carried_out(fabric: &FabricDesired) -> Applied {
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
         lookup: None,
+        bgp: BTreeMap::new(),
     }
 }
 

@@ -92,6 +92,7 @@ fn local_vrf(name: &str) -> FabricVrf {
         route_distinguisher: None,
         import_targets: Vec::new(),
         export_targets: Vec::new(),
+        bgp: Vec::new(),
     }
 }
 

@@ -117,6 +117,7 @@ fn applied(there: BTreeSet<u16>) -> Applied {
         vrfs: BTreeSet::new(),
         routed: VlanSet::EMPTY,
         lookup: None,
+        bgp: BTreeMap::new(),
     }
 }
 

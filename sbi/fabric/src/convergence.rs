@@ -130,6 +130,7 @@ mod tests {
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
             lookup: None,
+            bgp: BTreeMap::new(),
         };
         convergence.end(applied, Vec::new(), [], drift_stays, |more| format!("{more} more"))
     }

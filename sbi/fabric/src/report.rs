@@ -122,6 +122,7 @@ impl Observation {
             vrfs: BTreeSet::new(),
             routed: VlanSet::EMPTY,
             lookup: None,
+            bgp: BTreeMap::new(),
         }
     }
 }

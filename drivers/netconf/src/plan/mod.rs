@@ -502,7 +502,17 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let (closed, before) =
         (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
     let (vrfs, routed) = (routing.vrfs, routing.routed);
-    Applied::Fabric { vlans, ports, carried, closed, before, vrfs, routed, lookup: None }
+    Applied::Fabric {
+        vlans,
+        ports,
+        carried,
+        closed,
+        before,
+        vrfs,
+        routed,
+        lookup: None,
+        bgp: BTreeMap::new(),
+    }
 }
 
 #[cfg(test)]

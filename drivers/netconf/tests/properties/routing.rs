@@ -78,6 +78,7 @@ fn values(name: &str, one_target: bool) -> FabricVrf {
         route_distinguisher: (!is_local).then(|| target(0)),
         import_targets: if is_local { Vec::new() } else { targets },
         export_targets: if is_local { Vec::new() } else { vec![target(1)] },
+        bgp: Vec::new(),
     }
 }
 

@@ -57,6 +57,7 @@ fn vrf_on(spec: &VrfSpec, key: &Key, device: &Name) -> Option<FabricVrf> {
         route_distinguisher: own.route_distinguisher.clone(),
         import_targets: spec.import_targets.clone(),
         export_targets: spec.export_targets.clone(),
+        bgp: Vec::new(),
     })
 }
 

@@ -425,6 +425,7 @@ fn report_on(
                 ports,
                 carried: BTreeMap::new(),
                 lookup: None,
+                bgp: BTreeMap::new(),
             }
         }
     };

@@ -417,6 +417,7 @@ impl World {
                     ports,
                     carried: BTreeMap::new(),
                     lookup: self.answer(target),
+                    bgp: BTreeMap::new(),
                 }
             }
             Some(Desired::Node(node)) => {
@@ -435,6 +436,7 @@ impl World {
                     vrfs: BTreeSet::new(),
                     routed: VlanSet::EMPTY,
                     lookup: None,
+                    bgp: BTreeMap::new(),
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
                 Desired::Node(_) => Applied::Node {

@@ -13,6 +13,7 @@ fn vrf(name: &str, distinguisher: Option<&str>, target: &str) -> FabricVrf {
         route_distinguisher: distinguisher.map(str::to_owned),
         import_targets: vec![target.into()],
         export_targets: vec![target.into()],
+        bgp: Vec::new(),
     }
 }
 

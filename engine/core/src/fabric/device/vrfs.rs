@@ -230,6 +230,7 @@ mod tests {
             route_distinguisher: None,
             import_targets: Vec::new(),
             export_targets: Vec::new(),
+            bgp: Vec::new(),
         };
         target.want_vrf(&"blue".into(), is_wanted.then_some(blue), count);
     }
@@ -248,6 +249,7 @@ mod tests {
             vrfs: target.vrfs.wanted.values().map(|vrf| vrf.name.clone()).collect(),
             routed: vlans,
             lookup: None,
+            bgp: BTreeMap::new(),
         };
         let report = Report::new(("netconf", "x"), generation, ("i", "2026-01-02T03:04:05Z"));
         target.report(Report { applied: Some(applied), ..report });
