@@ -13,6 +13,7 @@
     reason = "every printer column of a kind has its own `type_` and `json_path`"
 )]
 
+mod bgp_session_group;
 mod callback;
 mod connection_point;
 mod crds;
@@ -33,6 +34,10 @@ mod verification;
 mod vrf;
 mod vrf_attachment;
 
+pub use bgp_session_group::{
+    AddressFamily, BGPSessionGroup, BGPSessionGroupSpec, BfdTimers, BgpPassword, BgpSession, BgpWorker,
+    GracefulRestart,
+};
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni, Verify};
 pub use crds::{Definition, crds, finalizer};
@@ -66,6 +71,7 @@ pub use vrf_attachment::{VRFAttachment, VRFAttachmentSpec, VrfInterface, VrfStat
 /// All kinds. The order is that of tables and of what `make crds` writes.
 pub fn kinds() -> Vec<Definition> {
     vec![
+        Definition::of::<BGPSessionGroup>(),
         Definition::of::<ConnectionPoint>(),
         Definition::of::<FabricDevice>(),
         Definition::of::<L2BridgeDomain>(),

@@ -147,6 +147,16 @@ pub(crate) fn route_targets<const MAX: u32>(generator: &mut SchemaGenerator) -> 
     array(MAX, &route_distinguisher(generator), "set")
 }
 
+/// A set of at most `MAX` communities of RFC 1997.
+pub(crate) fn communities<const MAX: u32>(_: &mut SchemaGenerator) -> Schema {
+    let community = text(
+        3..=11,
+        "self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':').all(part, int(part) <= 65535)",
+        "must be <ASN>:<number> with numbers of at most 65535, such as 65000:100",
+    );
+    array(MAX, &community, "set")
+}
+
 /// Any number that fits into 32 bits.
 pub(crate) fn unsigned(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX })

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::{ConfigPhase, Lease, PodConfiguration, Verification, schema};
+use crate::{BgpSession, BgpWorker, ConfigPhase, Lease, PodConfiguration, Verification, schema};
 
 /// A kind with this status.
 pub trait EnoResource: kube::Resource<DynamicType = ()> + HasStatus<Status = Status> {}
@@ -281,6 +281,20 @@ pub struct Status<P = Phase> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<FixedAddress, 20000>")]
     pub fixed_addresses: Vec<FixedAddress>,
+    /// The nodes that take part in BGP sessions, with their addresses. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<BgpWorker, 5000>")]
+    pub workers: Vec<BgpWorker>,
+    /// Sessions, at most 256. Those that are not established come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<BgpSession, 256>")]
+    pub sessions: Vec<BgpSession>,
+    /// How many sessions there are to be.
+    #[schemars(range(min = 0))]
+    pub all_sessions: Option<i64>,
+    /// How many of them are established.
+    #[schemars(range(min = 0))]
+    pub established_sessions: Option<i64>,
     /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::left_out")]

@@ -9,11 +9,12 @@
 //! 3. `store`: the objects.
 //! 4. `vlan`, `fabric`: who holds which VLAN ID, and the switches.
 //! 5. `schedule`: the commands of targets.
-//! 6. `node`, `pods`, `nad`: the nodes, the running pods, and the content of NADs.
+//! 6. `node`, `pods`, `bgp`, `nad`: the nodes, the running pods, the nodes with BGP sessions, and the content of NADs.
 //! 7. `validate`, `evaluate`: whether an object fits all these, and what its status is.
 //! 8. `engine`: the loop.
 //! 9. `observer`: a core that only answers questions.
 
+mod bgp;
 mod engine;
 mod evaluate;
 mod event;
@@ -47,6 +48,7 @@ pub use schedule::{
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
 pub use status::addresses::{FixedAddress, NodeBlocks};
+pub use status::bgp::{Session, Sessions, Worker};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};

@@ -2,8 +2,8 @@
 
 use eno_core::Object;
 use eno_core::kinds::{
-    AttachmentSpec, ConnectionPointSpec, DeviceSpec, PodLinksSpec, ServiceSpec, Spec, SubnetSpec,
-    VrfAttachmentSpec, VrfSpec,
+    AttachmentSpec, BgpSessionGroupSpec, ConnectionPointSpec, DeviceSpec, PodLinksSpec, ServiceSpec, Spec,
+    SubnetSpec, VrfAttachmentSpec, VrfSpec,
 };
 
 use crate::world::edit_spec;
@@ -54,6 +54,13 @@ pub fn edit_vrf(object: &Object, change: impl FnOnce(&mut VrfSpec)) -> Object {
     edit_spec(object, |spec| match spec {
         Spec::Vrf(spec) => change(spec),
         _ => panic!("no VRF: {spec:?}"),
+    })
+}
+
+pub fn edit_group(object: &Object, change: impl FnOnce(&mut BgpSessionGroupSpec)) -> Object {
+    edit_spec(object, |spec| match spec {
+        Spec::BgpSessionGroup(spec) => change(spec),
+        _ => panic!("no BGPSessionGroup: {spec:?}"),
     })
 }
 

@@ -7,6 +7,7 @@ mod address_histories;
 mod address_pools;
 mod addresses;
 mod attachment_users;
+mod bgp;
 mod closed_ports;
 mod cluster_id_clashes;
 mod drift;

@@ -75,6 +75,7 @@ impl Engine {
     pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
         self.schedule.now = now.elapsed;
         self.pods.wake_ranges(now.elapsed);
+        self.groups.wake(now.elapsed);
         let at = Name::from(now.at.as_str());
         let mut result = Reconciled::default();
         loop {
@@ -97,7 +98,8 @@ impl Engine {
                 self.schedule.purge(target, driver);
             }
         }
-        result.next = result.next.into_iter().chain(self.pods.next_wake()).min();
+        result.next =
+            result.next.into_iter().chain(self.pods.next_wake()).chain(self.groups.next_wake()).min();
         result.removed.extend(self.schedule.take_purges());
         result.republished = self.schedule.take_republished();
         result.unissued = self.schedule.take_unissued();

@@ -24,6 +24,7 @@ use eno_schemas::Phase;
 
 use reports::Startup;
 
+use crate::bgp::{Groups, Parts};
 use crate::evaluate::{Evaluator, Statuses, stalled, write};
 use crate::fabric::{Fabric, vrfs};
 use crate::kinds::Spec;
@@ -59,6 +60,8 @@ pub struct Engine {
     node: Nodes,
     /// The interfaces and addresses of running pods.
     pods: Pods,
+    /// The nodes with BGP sessions.
+    groups: Groups,
     /// The statuses of objects.
     status: Statuses,
     /// The commands of targets.
@@ -81,6 +84,7 @@ impl Engine {
             nad: Nads::default(),
             node: Nodes::default(),
             pods: Pods::default(),
+            groups: Groups::default(),
             status: Statuses::default(),
             schedule: Schedule::new(term),
             startup: Startup::default(),
@@ -101,6 +105,7 @@ impl Engine {
                 } else if let Some(changes) = self.node.set_ready(&self.store, &name, ready, &mut self.work) {
                     self.change_node(&name, changes);
                 }
+                self.groups.touch_all();
                 if self.store.set_node(&name, labels) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
@@ -109,6 +114,7 @@ impl Engine {
                 if self.node.remove_node(&name, &mut self.work) {
                     self.with_pods(|pods, cx| pods.remove_node(cx, &name));
                 }
+                self.groups.touch_all();
                 if self.store.remove_node(&name) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
@@ -138,6 +144,9 @@ impl Engine {
             Event::SampleRefused(key, message) => {
                 self.pods.refuse_sample(&self.store, &key, message, &mut self.work);
             }
+            Event::StatusWritten(key, count) if key.kind == Kind::BGPSessionGroup => {
+                self.groups.leases_written(&key, count);
+            }
             Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
             Event::PodGone(uid) => {
                 self.nad.remove_user(&self.store, &uid, &mut self.work);
@@ -157,6 +166,9 @@ impl Engine {
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
             Event::DriversWithoutVrfs(drivers) => {
                 self.fabric.set_drivers_without_vrfs(&self.store, drivers, &mut self.work);
+            }
+            Event::DriversWithoutBgp(drivers) => {
+                self.fabric.set_drivers_without_bgp(&self.store, drivers, &mut self.work);
             }
             Event::DriversWithLookups(drivers) => self.fabric.set_drivers_with_lookups(drivers),
             Event::AgentsWithoutVisits(nodes) => self.node.set_without_visits(nodes, &mut self.work),
@@ -230,7 +242,8 @@ impl Engine {
             && self.work.effects.is_empty()
             && self.work.forget.is_empty()
             && self.node.is_idle()
-            && self.pods.is_idle())
+            && self.pods.is_idle()
+            && self.groups.is_idle())
     }
 
     /// The current status of an object.
@@ -261,18 +274,28 @@ impl Engine {
             } else if next.is_some() {
                 self.validate_first();
             } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
-            } else if !self.pods.step(
-                &mut Context {
-                    store: &self.store,
-                    nodes: &mut self.node,
-                    work: &mut self.work,
-                    now: self.schedule.now,
-                },
-                &self.startup.early_reports,
-            ) {
-                return;
+            } else if self.with_groups(Groups::restore_next) || self.step_pods() {
+            } else {
+                if self.pods.take_released() {
+                    self.groups.touch_all();
+                }
+                if !self.with_groups(Groups::step) {
+                    return;
+                }
             }
         }
+    }
+
+    fn step_pods(&mut self) -> bool {
+        let (store, nodes, work, now) = (&self.store, &mut self.node, &mut self.work, self.schedule.now);
+        self.pods.step(&mut Context { store, nodes, work, now }, &self.startup.early_reports)
+    }
+
+    /// Changes groups of BGP sessions, which read and change other parts.
+    fn with_groups(&mut self, change: impl FnOnce(&mut Groups, &mut Parts<'_, '_>) -> bool) -> bool {
+        let (store, nodes, work, now) = (&self.store, &mut self.node, &mut self.work, self.schedule.now);
+        let cx = &mut Context { store, nodes, work, now };
+        change(&mut self.groups, &mut Parts { cx, pods: &mut self.pods, fabric: &mut self.fabric })
     }
 
     /// Validates the next object, and requests what follows from a changed result.
@@ -300,6 +323,7 @@ impl Engine {
             self.work.trunks = true;
         }
         self.pods.object_validated(&self.store, &self.config, &key);
+        self.groups.follow_object(&key);
         if key.kind == Kind::Subnet {
             self.nad.index_subnet(&self.store, &key.name);
         }
@@ -418,6 +442,7 @@ impl Engine {
             fabric: &self.fabric,
             nad: &self.nad,
             pods: PodStates { config: &self.config, store: &self.store, hosts, pods: &self.pods },
+            groups: &self.groups,
             hosts,
             schedule: &self.schedule,
             validator: self.validator(),
@@ -426,6 +451,7 @@ impl Engine {
 
     /// The pods and bridges of a node changed.
     fn change_node(&mut self, name: &Name, changes: NodeChanges) {
+        self.groups.node_reported(name);
         self.with_pods(|pods, cx| pods.change_node(cx, name, changes));
     }
 

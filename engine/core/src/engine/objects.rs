@@ -35,6 +35,7 @@ impl Engine {
         if self.config.nodes {
             self.pods.add_object(&key, &record.status);
         }
+        self.groups.add_object(&key, &record.status);
         self.nad.restore_pool(&key, &record.status);
         if let (true, Ok(Spec::BridgeDomain(spec))) = (record.generated, record.spec.as_deref()) {
             self.fabric.bridge_domain_seen(&key.name, spec.clone());
@@ -84,6 +85,7 @@ impl Engine {
         }
         self.nad.remove_object(&self.store, key, record.as_ref(), &mut self.work);
         self.pods.follow_object(&self.store, key);
+        self.groups.follow_object(key);
         if key.kind.facts().has_vlan {
             self.work.claim.insert(key.clone());
             self.work.place.insert(key.clone());

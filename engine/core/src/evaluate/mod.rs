@@ -3,6 +3,7 @@
 mod miswired;
 mod notes;
 mod routed;
+mod sessions;
 pub mod stalled;
 mod switches;
 mod verification;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use eno_schemas::{Phase, VlanId};
 
+use crate::bgp::Groups;
 use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
 use crate::kinds::{AttachmentSpec, Path, Spec};
@@ -92,6 +94,8 @@ pub(crate) struct Evaluator<'a> {
     pub nad: &'a Nads,
     /// The interfaces of pods.
     pub pods: PodStates<'a>,
+    /// The nodes of BGPSessionGroups.
+    pub groups: &'a Groups,
     /// The networks of hosts.
     pub hosts: HostStates<'a>,
     pub schedule: &'a Schedule,
@@ -240,6 +244,9 @@ impl<'a> Evaluator<'a> {
         if key.kind == Kind::VRFAttachment {
             self.visit_routed(key, networks, visit);
         }
+        if key.kind == Kind::BGPSessionGroup {
+            self.visit_sessions(key, visit);
+        }
         if key.kind == Kind::L2ServiceAttachment {
             visit(self.nad_hop(key));
             self.pods.visit_pods(key, visit);
@@ -320,6 +327,9 @@ impl<'a> Evaluator<'a> {
                     inputs.add(spec);
                     inputs.add(self.vrf_name(spec));
                 }
+                if let Some(spec) = self.store.effective(key, Spec::bgp_session_group) {
+                    inputs.add(spec);
+                }
                 self.hosts.add_demand_inputs(key, &mut inputs);
             }
         }
@@ -351,7 +361,8 @@ impl<'a> Evaluator<'a> {
             return Finding::new(Phase::Terminating, format!("in use by {user}"), evaluation);
         }
         let remains = self
-            .remains_on_switches(key, &mut evaluation)
+            .remains_of_sessions(key, &mut evaluation)
+            .or_else(|| self.remains_on_switches(key, &mut evaluation))
             .or_else(|| self.remains_of_nad(key))
             .or_else(|| self.hosts.remains(key, &mut evaluation))
             .or_else(|| self.pods.remains(key, &mut evaluation))

@@ -133,6 +133,7 @@ impl<'a> Evaluator<'a> {
         let networks: BTreeSet<Key> = match record.spec.as_deref() {
             Ok(Spec::Attachment(spec)) => spec.services.iter().map(service).collect(),
             Ok(Spec::VrfAttachment(spec)) => BTreeSet::from([service(&spec.service)]),
+            Ok(Spec::BgpSessionGroup(spec)) => BTreeSet::from([service(&spec.service)]),
             _ => BTreeSet::from([key.clone()]),
         };
         if let Some(rejection) = networks

@@ -4,6 +4,7 @@ use eno_schemas::{DeviceInfo, Phase, VlanId};
 
 use crate::evaluate::{Evaluator, Finding, stalled};
 use crate::nad::pools::AddressPool;
+use crate::status::bgp::{Sessions, Worker};
 use crate::status::evaluation::{Awaited, Evaluation, Verified};
 use crate::store::record::Record;
 use crate::vlan::vid_of;
@@ -37,6 +38,10 @@ pub(crate) struct Facts {
     node_addresses: Vec<NodeBlocks>,
     /// The addresses of a Subnet that are those of single pods.
     fixed_addresses: Vec<FixedAddress>,
+    /// The nodes of a BGPSessionGroup.
+    workers: Vec<Worker>,
+    /// The sessions of a BGPSessionGroup.
+    sessions: Option<Sessions>,
     /// The revision of the leases.
     leased: u64,
     /// The answer to its request for new probes.
@@ -83,7 +88,9 @@ impl Evaluator<'_> {
             placement: self.fabric.placement_status(self.store, key),
             pods: self.pods.entries(key),
             nodes: self.pods.nodes_with(key),
-            leased: self.pods.pods.lease_revision(key),
+            workers: self.groups.listed(key),
+            sessions: self.sessions(key),
+            leased: self.pods.pods.lease_revision(key).max(self.groups.lease_revision(key)),
             verification: self.verification(key),
         }
     }
@@ -232,6 +239,8 @@ fn build(
         nodes: facts.nodes.clone(),
         node_addresses: facts.node_addresses.clone(),
         fixed_addresses: facts.fixed_addresses.clone(),
+        workers: facts.workers.clone(),
+        sessions: facts.sessions.clone(),
         leased: facts.leased,
         verification: facts.verification.clone(),
         ready_inputs: evaluation.inputs.filter(|_| *phase == Phase::Ready),

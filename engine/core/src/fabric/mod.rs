@@ -77,8 +77,12 @@ pub struct Fabric {
     slow: OnceCell<BTreeSet<Name>>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
     change_count: u64,
+    /// The BGP sessions of each object.
+    sessions: BTreeMap<Key, vrfs::Sessions>,
     /// The live drivers that can make no VRFs.
     without_vrfs: BTreeSet<Name>,
+    /// The live drivers that can make no BGP sessions.
+    without_bgp: BTreeSet<Name>,
     /// The drivers that answer lookups.
     with_lookups: BTreeSet<Name>,
     /// The switches that may have to be asked anew for the ports of probes.

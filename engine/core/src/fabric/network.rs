@@ -230,6 +230,9 @@ fn demands(key: &Key, spec: &Spec) -> Vec<(Key, End)> {
             let end = || End::Point(spec.connection_point.clone());
             spec.services.iter().map(|name| (service(name), end())).collect()
         }
+        Spec::BgpSessionGroup(spec) => {
+            vec![(service(&spec.service), End::Point(spec.connection_point.clone()))]
+        }
         Spec::BridgeDomain(spec) => {
             spec.connection_points.iter().map(|point| (key.clone(), End::Point(point.clone()))).collect()
         }

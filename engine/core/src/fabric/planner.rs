@@ -284,6 +284,18 @@ impl Fabric {
                 let path = self.path_into_vrf(store, spec, self.points_of(&key));
                 path.into_iter().collect()
             }
+            Some(Spec::BgpSessionGroup(spec)) => {
+                let key = Key::cluster(Kind::L2Service, &spec.service);
+                let Some(service) = store.effective(&key, Spec::service) else { return Vec::new() };
+                let devices: BTreeSet<&Name> = store
+                    .vrf_attachments_of(&key)
+                    .filter(|(_, into)| into.vrf == spec.vrf)
+                    .flat_map(|(_, into)| into.devices())
+                    .collect();
+                let point = std::iter::once(&spec.connection_point);
+                let ports = self.ports_of(Some(service), point, devices.into_iter());
+                vec![(key, service.vid, ports)]
+            }
             Some(_) => {
                 let network =
                     if record.generated { Key::cluster(Kind::L2Service, &key.name) } else { key.clone() };
@@ -317,7 +329,7 @@ impl Fabric {
 
     /// The devices that may carry VLANs of an object.
     pub fn footprint(&self, store: &Store, key: &Key) -> BTreeSet<Name> {
-        if matches!(key.kind, Kind::L2ServiceAttachment | Kind::VRFAttachment) {
+        if matches!(key.kind, Kind::L2ServiceAttachment | Kind::VRFAttachment | Kind::BGPSessionGroup) {
             let paths = self.paths(store, key);
             return paths.iter().flat_map(|(_, _, ports)| ports.keys().cloned()).collect();
         }

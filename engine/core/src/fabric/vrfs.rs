@@ -1,8 +1,8 @@
 //! The VRFs on devices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::FabricVrf;
+use eno_schemas::{BgpGroup, FabricVrf};
 
 use crate::kinds::{Spec, VrfAttachmentSpec, VrfSpec};
 use crate::store::Store;
@@ -19,11 +19,33 @@ impl Fabric {
         let spec = record.and_then(|record| record.effective.as_deref()?.vrf());
         for (name, device) in &mut self.devices {
             let vrf = spec.and_then(|spec| vrf_on(spec, key, name));
+            let vrf = vrf.map(|vrf| FabricVrf { bgp: sessions_on(&self.sessions, key, name), ..vrf });
             if device.want_vrf(&key.name, vrf, self.change_count) {
                 work.publish.insert(Target::Fabric(name.clone()));
                 work.evaluate.insert(key.clone());
             }
         }
+    }
+
+    /// Sets the BGP sessions of an object in a VRF, by device; `None`: it has none.
+    pub fn want_sessions(&mut self, key: &Key, sessions: Option<Sessions>, work: &mut Work) {
+        let before = match sessions {
+            Some(sessions) if self.sessions.get(key) == Some(&sessions) => return,
+            Some(sessions) => {
+                work.place.insert(sessions.vrf.clone());
+                self.sessions.insert(key.clone(), sessions)
+            }
+            None => self.sessions.remove(key),
+        };
+        work.place.extend(before.map(|before| before.vrf));
+    }
+
+    /// A device that may have BGP sessions of an object which is being deleted.
+    pub fn device_with_sessions_of(&self, key: &Key) -> Option<(&Name, &DeviceTarget)> {
+        let left: BTreeSet<&Name> = self.placements.left(key).collect();
+        self.devices
+            .iter()
+            .find(|(name, device)| device.has_sessions_of(key) || (left.contains(name) && !device.is_known()))
     }
 
     /// A device that may have a VRF which is being deleted.
@@ -42,10 +64,38 @@ impl Fabric {
         }
     }
 
+    /// The live drivers that can make no BGP sessions changed.
+    pub fn set_drivers_without_bgp(&mut self, store: &Store, drivers: BTreeSet<Name>, work: &mut Work) {
+        if self.without_bgp != drivers {
+            self.without_bgp = drivers;
+            store.revalidate_kind(Kind::BGPSessionGroup, work);
+        }
+    }
+
+    /// True when a process of this driver says that it can make no BGP sessions.
+    pub fn lacks_bgp(&self, driver: &Name) -> bool {
+        self.without_bgp.contains(driver)
+    }
+
     /// True when a process of this driver says that it can make no VRFs.
     pub fn lacks_vrfs(&self, driver: &Name) -> bool {
         self.without_vrfs.contains(driver)
     }
+}
+
+/// The BGP sessions of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sessions {
+    /// The VRF.
+    pub vrf: Key,
+    /// By device.
+    pub groups: BTreeMap<Name, BgpGroup>,
+}
+
+/// The BGP sessions in a VRF on a device, ascending by owner.
+fn sessions_on(all: &BTreeMap<Key, Sessions>, vrf: &Key, device: &Name) -> Vec<BgpGroup> {
+    let of_vrf = all.values().filter(|sessions| sessions.vrf == *vrf);
+    of_vrf.filter_map(|sessions| sessions.groups.get(device).cloned()).collect()
 }
 
 /// A VRF on a device; `None`: it is not to be there.

@@ -34,6 +34,16 @@ fn can_hold_addresses(plugin: &Plugin) -> bool {
     }
 }
 
+/// The first network of a connection point in which the host can have interfaces in VLANs, and its MTU in bytes. `None`: it has
+/// only plugins that give devices to pods.
+pub fn host_network(point: &ConnectionPointSpec) -> Option<(&String, Option<u32>)> {
+    point.cnis.iter().find_map(|cni| match &cni.plugin {
+        Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => Some((bridge_name, cni.mtu)),
+        Plugin::Macvlan { master } => Some((master, cni.mtu)),
+        _ => None,
+    })
+}
+
 const CNIS: [CniName; 8] = [
     CniName::Ovs,
     CniName::Bridge,

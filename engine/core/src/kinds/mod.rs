@@ -4,6 +4,7 @@
 //! The parsed specs are manifests with every text parsed to a value. Ingest builds them from custom resources that may be
 //! invalid ([`Invalid`]). `status.realized` holds them, too.
 
+mod bgp_session_group;
 mod bridge;
 pub mod compat;
 mod connection_point;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::Name;
 use crate::selector::Selector;
 
+pub use bgp_session_group::{BgpSessionGroupSpec, Family};
 pub use bridge::BridgeSpec;
 pub use connection_point::{ConnectionPointSpec, Plugin, SupportedCni, Verify};
 pub use fabric_device::{DevicePort, DeviceSpec, LeadsTo};
@@ -262,6 +264,7 @@ kinds! {
     BridgeDomain(BridgeDomainSpec) by bridge_domain: L2BridgeDomain;
     VrfAttachment(VrfAttachmentSpec) by vrf_attachment: VRFAttachment;
     Attachment(AttachmentSpec) by attachment: L2ServiceAttachment;
+    BgpSessionGroup(BgpSessionGroupSpec) by bgp_session_group: BGPSessionGroup;
     Bridge(BridgeSpec) by bridge: Bridge;
     PodLinks(PodLinksSpec) by pod_links: PodNetworkConfig PodConfig;
 }

@@ -259,6 +259,12 @@ fn demands_of(store: &Store, key: &Key) -> Option<Vec<Demand>> {
             let (point, network) = (spec.connection_point.clone(), network.clone());
             Some(vec![Demand { point, network, vids, mtu: spec.mtu(chosen) }])
         }
+        Some(Spec::BgpSessionGroup(spec)) => {
+            let point = store.connection_point(&spec.connection_point)?;
+            let (network, mtu) = compat::host_network(point)?;
+            let vids = BTreeSet::from([store.service(&spec.service)?.vid]);
+            Some(vec![Demand { point: spec.connection_point.clone(), network: network.clone(), vids, mtu }])
+        }
         Some(Spec::BridgeDomain(spec)) => {
             let mut demands = Vec::new();
             for point in &spec.connection_points {

@@ -99,6 +99,7 @@ impl Pods {
     /// Queues all pods that were blocked by a claim or lease of another.
     pub(super) fn unblock(&mut self) {
         self.queue.append(&mut self.blocked);
+        self.released = true;
     }
 }
 

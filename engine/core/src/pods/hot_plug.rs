@@ -175,6 +175,11 @@ fn mac_of(uid: &str, id: &str) -> String {
     std::iter::once("02".to_owned()).chain(rest).collect()
 }
 
+/// The need of an address of each Subnet of a service, for something that is made at run time.
+pub(crate) fn address_needs(store: &Store, service: &Name) -> Result<Vec<AddressNeed>, String> {
+    Ok(service_part(store, service)?.needs)
+}
+
 fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {
     let spec = store.service(service).ok_or_else(|| format!("L2Service {service} is not there"))?;
     let mut part =

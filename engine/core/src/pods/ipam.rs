@@ -220,7 +220,7 @@ impl Source {
     }
 
     /// Its network; `None`: it is a list.
-    fn network(&self) -> Option<&IpNet> {
+    pub(crate) fn network(&self) -> Option<&IpNet> {
         match self {
             Self::List(_) => None,
             Self::Network { network, .. } | Self::Ranges { network, .. } => Some(network),

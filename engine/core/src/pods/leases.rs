@@ -12,7 +12,7 @@ use crate::kinds::Spec;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
-use crate::pods::template::{self, Template};
+use crate::pods::template::{self, AddressNeed, Template};
 use crate::pods::{Context, Entry, Lease, Pods, Withdrawal, shown_name};
 use crate::store::Store;
 use crate::work::Work;
@@ -279,7 +279,35 @@ impl Pods {
         }
     }
 
-    fn undo(&mut self, taken: Vec<Lease>) {
+    /// Leases an address for something that is no pod. `None`: there is none.
+    pub(crate) fn take_any(&mut self, need: &AddressNeed, holder: &Holder) -> Option<Lease> {
+        let Some(address) = self.ipam.take_any(&need.pool, &need.source, holder) else {
+            self.ranges.starve(&need.pool, &holder.0, &holder.1);
+            return None;
+        };
+        Some(Lease { pool: need.pool.clone(), address })
+    }
+
+    /// Leases an address that something which is no pod has. Returns false when another one has it: then it is taken in
+    /// [`PoolKey::Unknown`].
+    pub(crate) fn take_given(&mut self, pool: &PoolKey, address: IpNet, holder: &Holder) -> bool {
+        self.ipam.take(pool, address.addr(), holder) || {
+            self.ipam.take(&PoolKey::Unknown, address.addr(), holder);
+            false
+        }
+    }
+
+    /// True when addresses were released since the last call.
+    pub(crate) fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Requests what follows from a new lease of something that is no pod.
+    pub(crate) fn leased(store: &Store, lease: &Lease, work: &mut Work) {
+        lease_changed(store, &lease.pool, lease.address.addr(), work);
+    }
+
+    pub(crate) fn undo(&mut self, taken: Vec<Lease>) {
         for lease in taken {
             self.ipam.undo(&lease.pool, lease.address.addr());
         }
@@ -348,7 +376,8 @@ impl Pods {
         }
     }
 
-    pub(super) fn release(&mut self, store: &Store, key: &Key, leases: Vec<Lease>, work: &mut Work) {
+    /// Releases addresses of an object.
+    pub(crate) fn release(&mut self, store: &Store, key: &Key, leases: Vec<Lease>, work: &mut Work) {
         if leases.is_empty() {
             return;
         }

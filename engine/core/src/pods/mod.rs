@@ -4,7 +4,7 @@ pub mod bridges;
 mod changes;
 mod claims;
 mod grant;
-mod hot_plug;
+pub mod hot_plug;
 pub mod ipam;
 mod leases;
 pub(crate) mod ranges;
@@ -31,6 +31,7 @@ use crate::{Key, Kind, Name, Pod, PodView};
 
 use claims::{Claim, Claimant};
 use ipam::{Ipam, PoolKey};
+pub(crate) use ranges::GONE_AFTER;
 use ranges::Ranges;
 use sample::Sample;
 use template::BridgeRequest;
@@ -49,6 +50,8 @@ pub struct Pods {
     providers: HashMap<Key, Provider>,
     /// The leased addresses.
     ipam: Ipam,
+    /// Addresses were released since the last [`Pods::take_released`].
+    released: bool,
     /// The blocks of nodes.
     ranges: Ranges,
     /// The holders of exclusive names and hardware addresses.
@@ -163,7 +166,7 @@ struct Withdrawal {
 
 /// A leased address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Lease {
+pub(crate) struct Lease {
     /// The pool in which it is unique.
     pub pool: PoolKey,
     /// With the prefix length of its network.

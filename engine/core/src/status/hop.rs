@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 
 use eno_schemas::{Failure, Item, Rejection, VlanId};
 use serde::Serialize;
@@ -167,6 +168,15 @@ pub enum Part<'a> {
         vrf: &'a str,
         /// The VLAN.
         vlan: VlanId,
+    },
+    /// A BGP session of a node with a device.
+    Session {
+        /// The node.
+        node: &'a Name,
+        /// The device.
+        device: &'a Name,
+        /// The device's address.
+        address: IpAddr,
     },
     /// The link between two ends of a network.
     Link,
@@ -348,7 +358,8 @@ impl<'a> Part<'a> {
             Self::Port { leads_to: Some(LeadsTo::Node { .. }), .. } => Tier::Leaves,
             Self::Port { leads_to: Some(LeadsTo::PhysicalNetwork(_)), .. }
             | Self::Vrf { .. }
-            | Self::Routed { .. } => Tier::Gateways,
+            | Self::Routed { .. }
+            | Self::Session { .. } => Tier::Gateways,
             Self::Port { .. } | Self::Link | Self::Change(_) | Self::Device(_) | Self::Item(..) => {
                 Tier::Spines
             }
@@ -369,6 +380,7 @@ impl<'a> Part<'a> {
             Self::Port { .. }
             | Self::Vrf { .. }
             | Self::Routed { .. }
+            | Self::Session { .. }
             | Self::Link
             | Self::Change(_)
             | Self::Device(_)
@@ -383,7 +395,8 @@ impl<'a> Part<'a> {
             | Self::PodBridge { node, .. }
             | Self::Removal { node, .. }
             | Self::Network { node, .. }
-            | Self::Nic { node, .. } => Some(node),
+            | Self::Nic { node, .. }
+            | Self::Session { node, .. } => Some(node),
             _ => None,
         }
     }
@@ -394,6 +407,7 @@ impl<'a> Part<'a> {
             Self::Port { device, .. }
             | Self::Vrf { device, .. }
             | Self::Routed { device, .. }
+            | Self::Session { device, .. }
             | Self::Device(device)
             | Self::Item(device, _) => Some(device),
             Self::Change(device) => device,
@@ -442,6 +456,9 @@ impl fmt::Display for Part<'_> {
             Self::Vrf { device, vrf } => write!(f, "FabricDevice {device}: VRF {vrf}"),
             Self::Routed { device, vrf, vlan } => {
                 write!(f, "FabricDevice {device}: VLAN {vlan} in VRF {vrf}")
+            }
+            Self::Session { node, device, address } => {
+                write!(f, "BGP session of Node {node} with {address} of FabricDevice {device}")
             }
             Self::Link => f.write_str("the link"),
             Self::Change(Some(device)) => write!(f, "FabricDevice {device}: the change"),

@@ -1,6 +1,7 @@
 //! The status of an object, as clients see it.
 
 pub mod addresses;
+pub mod bgp;
 pub mod condition;
 pub mod evaluation;
 pub mod hop;
@@ -59,7 +60,11 @@ pub struct Status {
     pub node_addresses: Vec<NodeBlocks>,
     /// The addresses of a Subnet that are those of single pods. Those that nobody needs come first.
     pub fixed_addresses: Vec<FixedAddress>,
-    /// The revision of the leases in `pods`, `node_addresses` and `fixed_addresses`, for [`crate::Event::StatusWritten`]. It is not written.
+    /// The nodes of a BGPSessionGroup with their addresses.
+    pub workers: Vec<bgp::Worker>,
+    /// The sessions of a BGPSessionGroup.
+    pub sessions: Option<bgp::Sessions>,
+    /// The revision of the leases in `workers`, `pods`, `node_addresses` and `fixed_addresses`, for [`crate::Event::StatusWritten`]. It is not written.
     pub leased: u64,
     /// The answer to the last request for new probes that was carried out.
     pub verification: Option<Verification>,

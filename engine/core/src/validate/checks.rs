@@ -28,10 +28,12 @@ impl Validator<'_> {
             Spec::BridgeDomain(spec) => self.check_bridge_domain(key, spec),
             Spec::Attachment(spec) => {
                 self.check_attachment(key, spec)?;
+                self.check_sessions_of_services(key, spec)?;
                 self.trunks.check(key)
             }
             Spec::Vrf(spec) => self.check_vrf(key, spec),
             Spec::VrfAttachment(spec) => self.check_vrf_attachment(key, spec),
+            Spec::BgpSessionGroup(spec) => self.check_session_group(key, spec),
             // Ingest has checked what concerns the object alone.
             _ => Ok(()),
         }

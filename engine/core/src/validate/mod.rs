@@ -1,6 +1,7 @@
 //! The first stage: validates an object against everything that it names, and decides which spec is realised.
 
 mod attachment;
+mod bgp;
 mod checks;
 
 pub mod subnets;

@@ -63,7 +63,7 @@ impl Validator<'_> {
     }
 
     /// True when another object keeps what both want: it is realised, and this one is not as it is now, or is younger.
-    fn comes_before(&self, other: &Key, key: &Key, is_realised: bool) -> bool {
+    pub(super) fn comes_before(&self, other: &Key, key: &Key, is_realised: bool) -> bool {
         let (Some(theirs), Some(own)) = (self.store.get(other), self.store.get(key)) else { return false };
         other != key && theirs.effective.is_some() && (!is_realised || theirs.seniority() < own.seniority())
     }

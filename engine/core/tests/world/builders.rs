@@ -111,6 +111,15 @@ pub fn vrf_attachment(name: &str, vrf: &str, service: &str, device: &str, addres
     object(Kind::VRFAttachment, name, spec)
 }
 
+/// BGP sessions of the nodes of a ConnectionPoint with a VRF, over a service.
+pub fn bgp_session_group(name: &str, vrf: &str, service: &str, point: &str) -> Object {
+    let spec = json!({
+        "VRF": vrf, "L2Service": service, "ConnectionPoint": point, "LocalASN": 64512, "PeerASN": 65000,
+        "AddressFamilies": ["V4"], "HoldTime": 90, "KeepaliveTime": 30, "AcceptPrefixes": ["198.51.100.0/24"],
+    });
+    object(Kind::BGPSessionGroup, name, spec)
+}
+
 /// The service with these Subnets.
 pub fn with_subnets(service: &Object, subnets: &[&str]) -> Object {
     edit_spec(service, |spec| {

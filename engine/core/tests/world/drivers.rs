@@ -417,7 +417,7 @@ impl World {
                     ports,
                     carried: BTreeMap::new(),
                     lookup: self.answer(target),
-                    bgp: BTreeMap::new(),
+                    bgp: self.speakers.sessions(state, as_fabric(&command.desired)),
                 }
             }
             Some(Desired::Node(node)) => {

@@ -12,6 +12,7 @@ mod builders;
 mod drivers;
 mod probing;
 mod queries;
+mod sessions;
 mod split_fabric;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ pub use builders::*;
 pub use drivers::*;
 pub use probing::*;
 pub use queries::*;
+pub use sessions::*;
 pub use split_fabric::*;
 
 /// A simulated cluster: the engine, the Kubernetes objects, NATS, and the drivers with the state that they applied. Its
@@ -72,6 +74,8 @@ pub struct World {
     pub path_mtus: BTreeMap<String, PathMtu>,
     /// Where probes of agents are lost.
     pub probing: Probing,
+    /// How BGP speakers of nodes answer.
+    pub speakers: Speakers,
     /// The ports of switches in which the cables of nodes are, unless it is that of the FabricDevice.
     pub cables: BTreeMap<Name, (Name, String)>,
     /// By switch: its answer to the last lookup. It is asked once for each revision.
@@ -166,6 +170,7 @@ impl World {
             notes: BTreeMap::new(),
             path_mtus: BTreeMap::new(),
             probing: Probing::default(),
+            speakers: Speakers::default(),
             cables: BTreeMap::new(),
             answers: BTreeMap::new(),
             drivers_with_lookups: BTreeSet::from(["netconf".into()]),

@@ -25,6 +25,8 @@ const LOOKUPS: &str = "lookups";
 const VISITS: &str = "visits";
 /// The capability of a driver that makes VRFs.
 const VRFS: &str = "vrfs";
+/// The capability of drivers that make BGP sessions.
+const BGP: &str = "bgp";
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
@@ -287,6 +289,8 @@ struct PresentDrivers {
     of_parts: BTreeSet<Name>,
     /// Alive drivers with a process that makes no VRFs.
     without_vrfs: BTreeSet<Name>,
+    /// Alive drivers with a process that makes no BGP sessions.
+    without_bgp: BTreeSet<Name>,
     /// Drivers all of whose processes answer lookups. A driver without a process counts as before.
     with_lookups: BTreeSet<Name>,
     /// The nodes with an agent that does not probe.
@@ -331,6 +335,9 @@ impl DriverPresence {
             if process.can(HOLD) { &mut present.holding } else { &mut plain }.insert(driver.clone());
             if !process.can(VRFS) {
                 present.without_vrfs.insert(driver.clone());
+            }
+            if !process.can(BGP) {
+                present.without_bgp.insert(driver.clone());
             }
             if process.can(LOOKUPS) { &mut present.with_lookups } else { &mut without_lookups }
                 .insert(driver.clone());
@@ -400,6 +407,7 @@ async fn follow_presence(
                 holding,
                 of_parts,
                 without_vrfs,
+                without_bgp,
                 with_lookups,
                 without_visits,
                 skewed,
@@ -407,6 +415,7 @@ async fn follow_presence(
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
+                    && post(mailbox, Input::Event(Event::DriversWithoutBgp(without_bgp))).await
                     && post(mailbox, Input::Event(Event::DriversWithLookups(with_lookups))).await
                     && post(mailbox, Input::Event(Event::AgentsWithoutVisits(without_visits))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
@@ -505,7 +514,7 @@ mod tests {
         let process = |driver: &str, target: Option<&str>, capabilities: &[&str]| {
             (process(driver, target, capabilities), start)
         };
-        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS]));
+        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP]));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
         alive.instances.insert("node.2".into(), process("node", Some("worker2"), &[VISITS]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
@@ -513,6 +522,7 @@ mod tests {
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_vrfs: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
+            without_bgp: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
             with_lookups: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_visits: ["worker1"].map(Name::from).into(),
             skewed: BTreeMap::new(),

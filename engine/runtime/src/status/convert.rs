@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use eno_core::kinds::Spec;
 use eno_core::{
     Condition, FixedAddress, Kind, LastTransaction, LinkEntry, Name, NodeBlocks, PlacementStatus, PodEntry,
-    PortMemory, Status, Verification, VerificationResult,
+    PortMemory, Session, Sessions, Status, Verification, VerificationResult, Worker,
 };
 use eno_nbi_crds as crds;
 use eno_schemas::{DeviceInfo, GatewayAnswer, Phase, PortBefore, Text, VlanId};
@@ -79,6 +79,10 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
     };
     let PortMemory { closed, before, leaving } = &status.port_memory;
     let (cnis, links, pods) = columns(status);
+    let sessions = status.sessions.as_ref();
+    if let Some(Sessions { listed, all, .. }) = sessions.filter(|one| one.all > one.listed.len()) {
+        left_out.insert("sessions".to_owned(), number(all - listed.len()));
+    }
     crds::Status {
         phase: status.phase.map(P::from),
         message: (!status.message.is_empty()).then(|| message(&status.message)),
@@ -113,9 +117,28 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
         addresses: status.pods.iter().flat_map(leases).collect(),
         node_addresses: status.node_addresses.iter().map(node_blocks).collect(),
         fixed_addresses: status.fixed_addresses.iter().map(fixed_address).collect(),
+        workers: status.workers.iter().map(worker).collect(),
+        sessions: sessions.iter().flat_map(|sessions| &sessions.listed).map(session).collect(),
+        all_sessions: sessions.map(|sessions| number(sessions.all)),
+        established_sessions: sessions.map(|sessions| number(sessions.established)),
         left_out,
         links,
         pods,
+    }
+}
+
+fn worker(worker: &Worker) -> crds::BgpWorker {
+    crds::BgpWorker { node: worker.node.to_string(), addresses: texts(&worker.addresses) }
+}
+
+fn session(session: &Session) -> crds::BgpSession {
+    crds::BgpSession {
+        node: session.node.to_string(),
+        device: session.device.to_string(),
+        address: session.address.to_string(),
+        state: session.state.and_then(|state| Some(json!(state).as_str()?.to_owned())),
+        since: session.since.as_ref().map(ToString::to_string),
+        last_error: session.last_error.as_deref().map(|text| Text::at_most(text, MAX_REASON_LEN).to_string()),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, ChangeOutcome, Drift, FabricDesired, FabricPort, FabricVlan, Note, Outcome, PortBefore,
-    Rejection, Report, Text, VlanId, VlanSet,
+    Applied, BgpSession, ChangeOutcome, Drift, FabricDesired, FabricPort, FabricVlan, Note, Outcome,
+    PortBefore, Rejection, Report, Text, VlanId, VlanSet,
 };
 
 use super::{DeviceTarget, has_other_lags, interface, leaving_name};
@@ -37,6 +37,8 @@ pub(super) struct Observed {
     pub(super) vrfs: BTreeSet<String>,
     /// The VLANs that are led into VRFs as desired.
     pub(super) routed: VlanSet,
+    /// By owner: the BGP sessions that are there as desired.
+    pub(super) bgp: BTreeMap<String, Vec<BgpSession>>,
     /// The VLANs of each port, by index.
     pub(super) ports: Vec<VlanSet>,
     /// By name: ports that are not listed. They may be listed again before anything is commanded.
@@ -261,11 +263,11 @@ impl DeviceTarget {
     /// differ from the last report.
     fn observe(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
-        let Some(Applied::Fabric { vlans, ports: mut others, vrfs, routed, .. }) = applied else {
+        let Some(Applied::Fabric { vlans, ports: mut others, vrfs, routed, bgp, .. }) = applied else {
             return touched;
         };
         let ports = self.ports.iter().map(|port| others.remove(&port.name).unwrap_or_default()).collect();
-        let observed = Observed { vlans, vrfs, routed, ports, others };
+        let observed = Observed { vlans, vrfs, routed, bgp, ports, others };
         let before = self.applied.take().unwrap_or_default();
         for (i, now) in observed.ports.iter().enumerate() {
             let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);

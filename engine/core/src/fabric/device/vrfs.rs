@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{FabricVlans, FabricVrf, Failure, Rejection, VlanId};
+use eno_schemas::{BgpSession, FabricVlans, FabricVrf, Failure, Rejection, VlanId};
 
 use super::DeviceTarget;
 use crate::fabric::changes::Extent;
@@ -17,6 +17,8 @@ pub(super) struct Vrfs {
     wanted: BTreeMap<Name, FabricVrf>,
     /// Those that were withdrawn and may still be there, by their names on the device.
     leaving: BTreeMap<String, LeavingVrf>,
+    /// The owners of BGP sessions that were withdrawn and may still be there, each with the change count at that time.
+    leaving_sessions: BTreeMap<String, u64>,
     /// The count of the last change that the device has not confirmed.
     open: Option<u64>,
 }
@@ -36,6 +38,7 @@ struct LeavingVrf {
 pub struct VrfFacts {
     /// The objects whose VRFs are there, or may still be.
     owners: Vec<Name>,
+    sessions: BTreeMap<String, Vec<BgpSession>>,
     there: Option<BTreeSet<String>>,
     open: Option<u64>,
     known: bool,
@@ -51,7 +54,22 @@ impl Vrfs {
         if extent.without.is_empty() {
             self.leaving.retain(|name, leaving| leaving.since > extent.count || stays(name));
         }
+        self.leaving_sessions.retain(|_, since| *since > extent.count);
         self.open.take_if(|count| *count <= extent.count);
+    }
+
+    /// The owners of BGP sessions that are wanted.
+    fn session_owners(&self) -> impl Iterator<Item = &String> {
+        self.wanted.values().flat_map(|vrf| &vrf.bgp).map(|group| &group.owner)
+    }
+
+    /// Takes the sessions of a former VRF that are not wanted any more as leaving.
+    fn leave_sessions(&mut self, before: &FabricVrf, count: u64) {
+        for owner in before.bgp.iter().map(|group| &group.owner) {
+            if !self.session_owners().any(|wanted| wanted == owner) {
+                self.leaving_sessions.insert(owner.clone(), count);
+            }
+        }
     }
 
     /// The number of VRFs that are wanted and not among those of these names, or the other way round. Zero once all
@@ -79,15 +97,21 @@ impl Vrfs {
 impl DeviceTarget {
     /// Sets the VRF that the object `owner` wants, as of `count`; `None` withdraws it. Returns true on a change.
     pub fn want_vrf(&mut self, owner: &Name, vrf: Option<FabricVrf>, count: u64) -> bool {
-        let Vrfs { wanted, leaving, open } = &mut self.vrfs;
-        if wanted.get(owner) == vrf.as_ref() {
+        if self.vrfs.wanted.get(owner) == vrf.as_ref() {
             return false;
         }
         let now = vrf.as_ref().map(|vrf| vrf.name.clone());
+        for group in vrf.iter().flat_map(|vrf| &vrf.bgp) {
+            self.vrfs.leaving_sessions.remove(&group.owner);
+        }
         let before = match vrf {
-            Some(vrf) => wanted.insert(owner.clone(), vrf),
-            None => wanted.remove(owner),
+            Some(vrf) => self.vrfs.wanted.insert(owner.clone(), vrf),
+            None => self.vrfs.wanted.remove(owner),
         };
+        if let Some(before) = &before {
+            self.vrfs.leave_sessions(before, count);
+        }
+        let Vrfs { wanted, leaving, open, .. } = &mut self.vrfs;
         if let Some(before) = before.filter(|before| now.as_ref() != Some(&before.name)) {
             let former = LeavingVrf { owner: owner.clone(), since: count, vrf: before };
             // Another object may have been given the name in the meantime.
@@ -114,6 +138,7 @@ impl DeviceTarget {
     /// Takes the VRFs of a former leader's command that are not wanted any more as leaving.
     pub(super) fn restore_vrfs(&mut self, former: &[FabricVrf]) {
         for vrf in former {
+            self.vrfs.leave_sessions(vrf, 0);
             let owner = vrf.owner.split_once('/').map(|(_, name)| Name::from(name));
             let is_wanted = self.vrfs.wanted.values().any(|wanted| wanted.name == vrf.name);
             if let Some(owner) = owner.filter(|_| !is_wanted) {
@@ -127,6 +152,7 @@ impl DeviceTarget {
         let owners: Vec<Name> = self.vrf_owners().cloned().collect();
         (!owners.is_empty()).then(|| VrfFacts {
             owners,
+            sessions: self.applied.as_ref().map(|observed| observed.bgp.clone()).unwrap_or_default(),
             there: self.applied.as_ref().map(|observed| observed.vrfs.clone()),
             open: self.vrfs.open,
             known: self.known,
@@ -136,12 +162,29 @@ impl DeviceTarget {
         })
     }
 
-    /// Evaluates the VRFs that were here, if what their states depend on differs from `before`.
+    /// Evaluates the VRFs that were here with their BGP sessions, if what their states depend on differs from `before`.
     pub fn evaluate_changed_vrfs(&self, before: Option<&VrfFacts>, work: &mut Work) {
-        if before != self.vrf_facts().as_ref() {
-            let owners = before.iter().flat_map(|before| &before.owners);
-            work.evaluate.extend(owners.map(|owner| Key::cluster(Kind::VRF, owner)));
-        }
+        let Some(before) = before.filter(|before| self.vrf_facts().as_ref() != Some(before)) else { return };
+        work.evaluate.extend(before.owners.iter().map(|owner| Key::cluster(Kind::VRF, owner)));
+        let owners = self.vrfs.session_owners().chain(before.sessions.keys());
+        work.evaluate.extend(owners.filter_map(|owner| owner_of_sessions(owner)));
+    }
+
+    /// True when BGP sessions of an object are wanted, or withdrawn and may still be there.
+    pub fn has_sessions_of(&self, key: &Key) -> bool {
+        let owner = key.to_string();
+        self.vrfs.leaving_sessions.contains_key(&owner) || self.vrfs.session_owners().any(|own| *own == owner)
+    }
+
+    /// The state of the BGP sessions of an object in a VRF of this name, as configuration.
+    pub fn sessions_hop(&self, key: &Key, vrf: &str) -> HopState<'_> {
+        let is_there = self.sessions(key).is_some();
+        self.routed_state(vrf, None, is_there && self.known && self.vrfs.open.is_none())
+    }
+
+    /// The BGP sessions of an object, as the device knows them. `None`: their configuration is not there as wanted.
+    pub fn sessions(&self, key: &Key) -> Option<&[BgpSession]> {
+        Some(self.applied.as_ref()?.bgp.get(&key.to_string())?)
     }
 
     /// The objects whose VRFs are here, or may still be.
@@ -187,6 +230,12 @@ impl DeviceTarget {
         HopState::of_report(self.rejected.iter().filter(covers), is_confirmed, self.failure.as_ref())
             .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })
     }
+}
+
+/// The object of an owner in commands.
+fn owner_of_sessions(owner: &str) -> Option<Key> {
+    let name = owner.strip_prefix(Kind::BGPSessionGroup.as_str())?.strip_prefix('/')?;
+    Some(Key::cluster(Kind::BGPSessionGroup, &name.into()))
 }
 
 /// True for a rejection of a whole VRF.

@@ -33,7 +33,7 @@ pub(crate) use plan::source;
 use users::Users;
 
 /// Leases of a node that is gone end after this time, if no pod is bound to it.
-const GONE_AFTER: Duration = Duration::from_hours(1);
+pub(crate) const GONE_AFTER: Duration = Duration::from_hours(1);
 /// Addresses that are taken back from a node count as free soon for this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A node reports the address of a pod that it started within this time.

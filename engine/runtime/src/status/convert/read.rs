@@ -6,10 +6,10 @@ use std::sync::Arc;
 use eno_core::kinds::Spec;
 use eno_core::{
     Condition, Confirmed, FixedAddress, Kind, LastTransaction, Name, NodeBlocks, PlacementStatus, PodEntry,
-    PortMemory, Status, Verification, VerificationResult,
+    PortMemory, Session, Sessions, Status, Verification, VerificationResult, Worker,
 };
 use eno_nbi_crds as crds;
-use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
+use eno_schemas::{BgpState, ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
 use ipnet::IpNet;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -71,6 +71,8 @@ fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> S
         nodes: source.bridge_configs.iter().filter_map(|text| bridge_node(text)).map(Name::from).collect(),
         node_addresses: source.node_addresses.into_iter().map(node_blocks).collect(),
         fixed_addresses: source.fixed_addresses.into_iter().filter_map(fixed_address).collect(),
+        workers: source.workers.into_iter().map(worker).collect(),
+        sessions: source.all_sessions.map(|all| sessions(all, source.established_sessions, source.sessions)),
         leased: 0,
         ready_inputs: inputs(source.ready_inputs),
     }
@@ -79,6 +81,33 @@ fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> S
 fn node_blocks(source: crds::NodeBlocks) -> NodeBlocks {
     let blocks = source.blocks.iter().filter_map(|block| block.parse::<IpNet>().ok());
     NodeBlocks { node: source.node.into(), blocks: blocks.map(|block| block.trunc()).collect() }
+}
+
+fn worker(source: crds::BgpWorker) -> Worker {
+    let addresses = source.addresses.iter().filter_map(|address| address.parse().ok());
+    Worker { node: source.node.into(), addresses: addresses.collect() }
+}
+
+fn sessions(all: i64, established: Option<i64>, listed: Vec<crds::BgpSession>) -> Sessions {
+    let count = |count: i64| usize::try_from(count).unwrap_or_default();
+    let session = |source: crds::BgpSession| {
+        let state: Option<BgpState> =
+            source.state.and_then(|state| serde_json::from_value(state.into()).ok());
+        Some(Session {
+            is_established: state == Some(BgpState::Established),
+            node: source.node.into(),
+            device: source.device.into(),
+            address: source.address.parse().ok()?,
+            state,
+            since: source.since.map(Text::from),
+            last_error: source.last_error,
+        })
+    };
+    Sessions {
+        listed: listed.into_iter().filter_map(session).collect(),
+        all: count(all),
+        established: established.map(count).unwrap_or_default(),
+    }
 }
 
 fn fixed_address(source: crds::FixedAddress) -> Option<FixedAddress> {

@@ -1,6 +1,7 @@
 //! Converts custom resources to the core's objects: parse, don't validate. Text that can't be converted gives an
 //! [`Invalid`], which names the field and the remedy. Pure.
 
+mod bgp;
 mod connection_point;
 mod device;
 mod link;
@@ -119,6 +120,7 @@ pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
         Kind::L2ServiceAttachment => Spec::Attachment(simple_kinds::attachment(&read(value)?)?),
         Kind::VRF => Spec::Vrf(vrf::vrf(&read(value)?)?),
         Kind::VRFAttachment => Spec::VrfAttachment(vrf::attachment(&read(value)?)?),
+        Kind::BGPSessionGroup => Spec::BgpSessionGroup(bgp::session_group(&read(value)?)?),
         Kind::Bridge => Spec::Bridge(pod_links::bridge(read(value)?)?),
         Kind::PodNetworkConfig => Spec::PodLinks(pod_links::pod_network_config(read(value)?)?),
         Kind::PodConfig => Spec::PodLinks(pod_links::pod_config(read(value)?)?),

@@ -1,0 +1,315 @@
+//! BGP sessions of nodes with a VRF: addresses, interfaces, sessions on devices, and what the status says.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use eno_core::kinds::Family;
+use eno_core::{Event, Key, Kind, Selector};
+use eno_schemas::{BgpError, BgpState, HostNetwork, Ipam, Phase};
+
+use crate::edits::{edit_attachment, edit_group, edit_subnet};
+use crate::world::*;
+
+const GATEWAY: &str = "leaf2";
+
+/// The group `g` on the nodes of `cp`, in the VRF `v` by the service `s`, whose nodes get addresses by the Ipam eno.
+fn world() -> (World, Key) {
+    let mut w = World::with_agents();
+    w.apply(edit_subnet(&subnet("sn", "10.1.0.0/29"), |spec| spec.ipam = Ipam::Eno));
+    w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
+    w.apply(vrf("v", &[GATEWAY]));
+    w.apply_and_settle(vrf_attachment("va", "v", "s", GATEWAY, &["10.1.0.1/29"]));
+    let g = w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    (w, g)
+}
+
+/// The addresses of the nodes in the status, by node.
+fn workers(w: &World, g: &Key) -> Vec<(String, String)> {
+    let workers = w.statuses[g].workers.iter();
+    workers.map(|one| (one.node.to_string(), one.addresses[0].to_string())).collect()
+}
+
+fn neighbours(w: &World) -> Vec<String> {
+    let vrfs = &w.actual(&GATEWAY.into()).unwrap().vrfs;
+    vrfs.iter()
+        .flat_map(|vrf| &vrf.bgp)
+        .flat_map(|group| &group.neighbours)
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// The interfaces of groups on a node.
+fn interfaces(w: &World, node: &str) -> Vec<HostNetwork> {
+    let networks = applied_node(w, node).networks.into_values();
+    networks.filter(|network| matches!(network, HostNetwork::Interface { .. })).collect()
+}
+
+fn assert_sessions(w: &World, g: &Key, established: usize, all: usize) {
+    let sessions = w.statuses[g].sessions.as_ref().unwrap();
+    assert_eq!((sessions.established, sessions.all, sessions.listed.len()), (established, all, all));
+}
+
+#[test]
+fn each_node_has_an_interface_and_a_session() {
+    let (w, g) = world();
+    w.assert_phase(&[&g], Phase::Ready, "");
+    let expected = [("node1", "10.1.0.2/29"), ("node2", "10.1.0.3/29")];
+    assert_eq!(workers(&w, &g), expected.map(|(node, address)| (node.to_owned(), address.to_owned())));
+    assert_eq!(neighbours(&w), ["10.1.0.2", "10.1.0.3"]);
+    let group = w.actual(&GATEWAY.into()).unwrap().vrfs[0].bgp[0].clone();
+    assert_eq!((group.owner.as_str(), group.local_as, group.peer_as), ("BGPSessionGroup/g", 65000, 64512));
+    for (node, address) in expected {
+        let [HostNetwork::Interface { network, vlan, addresses, gateways, prefixes, .. }] =
+            &interfaces(&w, node)[..]
+        else {
+            panic!("{:?}", interfaces(&w, node))
+        };
+        assert_eq!((network.as_str(), vlan.get()), ("br-cp", 100));
+        assert_eq!(addresses, &[address.parse().unwrap()]);
+        assert_eq!(gateways, &["10.1.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(prefixes, &["198.51.100.0/24".parse().unwrap()]);
+    }
+    assert_sessions(&w, &g, 2, 2);
+    w.assert_paths_agree();
+    w.assert_observer_agrees();
+}
+
+#[test]
+fn first_session_that_is_not_established_is_told_in_words() {
+    let (mut w, g) = world();
+    let session =
+        |message: &str| format!("BGP session of Node node1 with 10.1.0.1 of FabricDevice leaf2: {message}");
+    let error = |code, subcode, received| Some(BgpError { code, subcode, received });
+    for (state, error, message) in [
+        (BgpState::Active, None, "no connection: no speaker with peer 10.1.0.1 answers on 10.1.0.2"),
+        (BgpState::OpenSent, None, "the other side has not answered its OPEN yet"),
+        (
+            BgpState::Idle,
+            error(2, 2, false),
+            "the device refuses the AS of the other side (0202): give the speaker of the node LocalASN 64512 and the peer AS \
+             65000, not another for 64512",
+        ),
+        (
+            BgpState::Idle,
+            error(6, 1, false),
+            "the node announces more than 5 prefixes (0601); raise MaximumPrefixes, or \
+             announce less",
+        ),
+        (
+            BgpState::Active,
+            error(4, 0, false),
+            "the device heard nothing for the HoldTime (0400); it tries again",
+        ),
+        (
+            BgpState::Idle,
+            error(6, 2, true),
+            "the node ended it with the NOTIFICATION 0602 (RFC 4271, section 4.5)",
+        ),
+    ] {
+        w.apply_and_settle(edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+            spec.maximum_prefixes = Some(5)
+        }));
+        w.speak(GATEWAY, "10.1.0.2", state, error);
+        let sessions = w.statuses[&g].sessions.clone().unwrap();
+        assert_eq!((sessions.established, sessions.all), (1, 2));
+        assert_eq!(sessions.listed[0].last_error.as_deref(), Some(message));
+        // It was ready, and its inputs are the same.
+        w.assert_phase(&[&g], Phase::Ready, "");
+        let degraded = condition(&w.statuses[&g], "Degraded").unwrap();
+        assert!(degraded.holds && degraded.message.contains(&session(message)), "{degraded:?}");
+        w.assert_paths_agree();
+        w.speak(GATEWAY, "10.1.0.2", BgpState::Established, None);
+        assert!(condition(&w.statuses[&g], "Degraded").is_none_or(|one| !one.holds));
+    }
+    w.speak(GATEWAY, "10.1.0.2", BgpState::Active, None);
+    w.delete_and_settle(&g);
+    w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    w.speak(GATEWAY, "10.1.0.3", BgpState::Active, None);
+    let message = session("no connection: no speaker with peer 10.1.0.1 answers on");
+    assert!(w.message(&g).starts_with(&message), "{}", w.message(&g));
+    assert_eq!(w.phase(&g), Phase::Pending);
+    for address in ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"] {
+        w.speak(GATEWAY, address, BgpState::Established, None);
+    }
+    w.assert_phase(&[&g], Phase::Ready, "");
+}
+
+#[test]
+fn node_that_is_not_ready_is_not_waited_for() {
+    let (mut w, g) = world();
+    w.delete_and_settle(&g);
+    w.apply_node("node1", true, false);
+    w.silent.insert(node_target("node1"));
+    let g = w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_sessions(&w, &g, 2, 2);
+}
+
+#[test]
+fn address_is_free_when_the_node_has_confirmed() {
+    let (mut w, g) = world();
+    let before = workers(&w, &g);
+    w.silent.insert(node_target("node1"));
+    w.apply_node("node1", false, true);
+    w.settle();
+    assert_eq!(neighbours(&w), ["10.1.0.3"], "the device forgets it at once");
+    assert_eq!(workers(&w, &g), before, "the node may still have it");
+    w.silent.clear();
+    w.settle();
+    assert_eq!(workers(&w, &g), before[1..]);
+    assert!(interfaces(&w, "node1").is_empty());
+    w.apply_node("node1", true, true);
+    w.settle();
+    assert_eq!((workers(&w, &g).len(), neighbours(&w).len()), (2, 2));
+}
+
+#[test]
+fn address_of_a_node_that_is_gone_is_kept_for_an_hour() {
+    let (mut w, g) = world();
+    w.remove_node("node1");
+    w.settle();
+    assert_eq!((neighbours(&w).len(), workers(&w, &g).len()), (1, 2));
+    w.pass(Duration::from_mins(59));
+    assert_eq!(workers(&w, &g).len(), 2);
+    w.pass(Duration::from_mins(2));
+    assert_eq!(workers(&w, &g).len(), 1);
+}
+
+#[test]
+fn node_selector_narrows_the_nodes() {
+    let (mut w, g) = world();
+    let labels = [("pool".into(), "a".into()), ("edge".into(), "yes".into())];
+    w.engine.handle(Event::Node { name: "node2".into(), labels: labels.into(), ready: true });
+    w.apply_and_settle(edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+        let selector = serde_json::from_str::<Selector>(r#"[{"key":"edge","operator":"Exists"}]"#);
+        spec.node_selector = Some(selector.unwrap());
+    }));
+    assert_eq!(workers(&w, &g), [("node2".to_owned(), "10.1.0.3/29".to_owned())]);
+    assert_eq!(neighbours(&w), ["10.1.0.3"]);
+}
+
+#[test]
+fn no_address_is_commanded_before_it_is_written() {
+    let (mut w, g) = world();
+    w.delete_and_settle(&g);
+    w.delayed_status_writes = Some(Vec::new());
+    w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    assert!(neighbours(&w).is_empty() && interfaces(&w, "node1").is_empty());
+    assert_eq!(workers(&w, &g).len(), 2);
+    for (key, count) in w.delayed_status_writes.take().unwrap() {
+        w.engine.handle(Event::StatusWritten(key, count));
+    }
+    w.settle();
+    assert_eq!((neighbours(&w).len(), interfaces(&w, "node1").len()), (2, 1));
+}
+
+#[test]
+fn new_engine_finds_nothing_to_do_for_sessions() {
+    let (mut w, g) = world();
+    w.remove_node("node1");
+    w.settle();
+    let (status, published, paths) = (w.statuses[&g].clone(), w.published, w.paths());
+    w.restart_and_settle();
+    assert_eq!((w.published, w.paths()), (published, paths));
+    assert_eq!(w.statuses[&g], status);
+}
+
+#[test]
+fn deleted_group_leaves_nothing() {
+    for restarts in [false, true] {
+        let (mut w, g) = world();
+        w.silent.insert(node_target("node1"));
+        w.delete_and_settle(&g);
+        w.assert_phase(&[&g], Phase::Terminating, "");
+        if restarts {
+            w.restart_and_settle();
+            w.assert_phase(&[&g], Phase::Terminating, "");
+        }
+        w.silent.clear();
+        w.settle();
+        assert!(!w.objects.contains_key(&g), "{}", w.message(&g));
+        assert!(neighbours(&w).is_empty() && interfaces(&w, "node1").is_empty());
+        w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+        assert_eq!(workers(&w, &g).len(), 2);
+        // The VRF waits for what uses it.
+        let vrf = Key::cluster(Kind::VRF, &to_name("v"));
+        w.delete_and_settle(&Key::cluster(Kind::VRFAttachment, &to_name("va")));
+        w.delete_and_settle(&vrf);
+        w.assert_phase(&[&vrf], Phase::Terminating, "in use by BGPSessionGroup g");
+        w.delete_and_settle(&g);
+        assert!(!w.objects.contains_key(&vrf) && !w.objects.contains_key(&g), "{}", w.message(&vrf));
+    }
+}
+
+#[test]
+fn refusals_name_the_field_and_the_remedy() {
+    let (mut w, g) = world();
+    let refused = |w: &World, message: &str| w.assert_phase(&[&g], Phase::Error, message);
+    w.apply_and_settle(edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+        spec.address_families = vec![Family::V4, Family::V6];
+    }));
+    refused(
+        &w,
+        "spec.AddressFamilies: no VRFAttachment leads L2Service s into VRF v with an IPv6 address; create one, or leave IPv6 out",
+    );
+    w.delete_and_settle(&g);
+    w.apply(subnet("plain", "10.2.0.0/24"));
+    w.apply(with_subnets(&service("s2", 101, &[]), &["plain"]));
+    w.apply_and_settle(vrf_attachment("va2", "v", "s2", GATEWAY, &["10.2.0.1/24"]));
+    w.apply_and_settle(bgp_session_group("g", "v", "s2", "cp"));
+    refused(
+        &w,
+        "spec.L2Service: Subnet plain has no addresses for nodes; set its Ipam to eno, or give it a HotPlugPool",
+    );
+    let pool = r#"[{"start":"10.2.0.10","end":"10.2.0.19"}]"#;
+    w.apply_and_settle(edit_subnet(&subnet("plain", "10.2.0.0/24"), |spec| {
+        spec.hot_plug_pool = serde_json::from_str(pool).unwrap();
+    }));
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_eq!(workers(&w, &g)[0].1, "10.2.0.10/24");
+}
+
+#[test]
+fn pods_and_nodes_share_a_service_only_with_a_password() {
+    let (mut w, g) = world();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    let message = "spec.L2Services[0]: BGPSessionGroup g has BGP sessions in L2Service s, and allows no pods there; name another \
+                   L2Service";
+    w.assert_phase(&[&a], Phase::Error, message);
+    w.delete_and_settle(&g);
+    w.assert_phase(&[&a], Phase::Ready, "");
+    w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    let message = "spec.L2Service: L2ServiceAttachment ns/a gives pods interfaces in L2Service s: such a pod could speak BGP in \
+                   place of a node; name an L2Service without, or set AllowPods with a Password";
+    w.assert_phase(&[&g], Phase::Error, message);
+    w.apply_and_settle(edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+        (spec.allow_pods, spec.device_secret) = (true, Some("bgp".into()));
+    }));
+    w.assert_phase(&[&g, &a], Phase::Ready, "");
+    w.apply_and_settle(edit_attachment(&attachment("a", &["s"], "cp"), |spec| spec.mtu = Some(1400)));
+    w.assert_phase(&[&g, &a], Phase::Ready, "");
+}
+
+#[test]
+fn groups_with_equal_gateways_on_a_node_are_refused() {
+    let (mut w, g) = world();
+    w.apply(edit_subnet(&subnet("sn2", "10.1.0.0/29"), |spec| spec.ipam = Ipam::Eno));
+    w.apply(with_subnets(&service("s2", 101, &[]), &["sn2"]));
+    w.apply(vrf("v2", &[GATEWAY]));
+    w.apply(vrf_attachment("va2", "v2", "s2", GATEWAY, &["10.1.0.1/29"]));
+    let second = w.apply_and_settle(created(bgp_session_group("g2", "v2", "s2", "cp"), 5));
+    let message = "spec.VRF: BGPSessionGroup g has the gateway 10.1.0.1 too, and both are on node node1: a node can't tell the \
+                   two apart; give one of both other addresses or other nodes";
+    w.assert_phase(&[&second], Phase::Error, message);
+    w.delete_and_settle(&g);
+    w.assert_phase(&[&second], Phase::Ready, "");
+    let owners: BTreeSet<String> = w
+        .actual(&GATEWAY.into())
+        .unwrap()
+        .vrfs
+        .iter()
+        .flat_map(|vrf| vrf.bgp.iter().map(|group| format!("{} in {}", group.owner, vrf.name)))
+        .collect();
+    assert_eq!(owners, ["BGPSessionGroup/g2 in v2".to_owned()].into());
+}
