@@ -361,3 +361,17 @@ fn no_address_is_given_twice_while_a_report_is_late() {
     ];
     History::run(false, &steps).delete_all();
 }
+
+/// A pod ends before the status of the Subnet, which was created again, has the pod's own address.
+#[test]
+fn address_of_a_pod_is_not_commanded_before_the_new_status_has_it() {
+    let steps = [
+        Step::Bind { pod: 10, node: 0 },
+        Step::Add { pod: 10, asked: None },
+        Step::Recreate,
+        Step::Delay,
+        Step::Del(10),
+        Step::Pass(0),
+    ];
+    History::run(true, &steps).delete_all();
+}

@@ -49,6 +49,10 @@ impl Plan<'_> {
                 }
                 Some(Stage::Leased(revision)) if revision <= self.leasing.written => Some(Stage::Given),
                 Some(Stage::Given) if !stays => Some(self.taken()),
+                // The status of a Subnet that was created again does not have it yet.
+                Some(Stage::Taken { .. }) if stays && self.leasing.revision > self.leasing.written => {
+                    Some(Stage::Leased(self.leasing.revision))
+                }
                 Some(Stage::Taken { .. }) if stays => Some(Stage::Given),
                 Some(Stage::Taken { version, .. })
                     if self.has_confirmed(&fixed.node, version) && !self.holds(&fixed.node, address) =>
