@@ -36,7 +36,7 @@ use crate::pods::state::PodStates;
 use crate::pods::{Context, Pods};
 use crate::schedule::Schedule;
 use crate::store::{Store, Verdict};
-use crate::validate::{Validation, Validator, subnets, vrf};
+use crate::validate::{Validation, Validator, bgp, subnets, vrf};
 use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Status};
@@ -335,6 +335,7 @@ impl Engine {
             }
             if changed {
                 vrf::revalidate_mtus(&self.store, &key, &mut self.work);
+                bgp::revalidate_hindered(&self.store, &key, &mut self.work);
             }
         } else if changed {
             self.follow_change(&key);
@@ -367,6 +368,7 @@ impl Engine {
         self.pods.revalidate_bridge_sharers(key, &mut self.work);
         self.pods.make_sample(&self.store, key, &mut self.work);
         vrfs::follow_change(&self.store, key, &mut self.work);
+        bgp::revalidate_hindered(&self.store, key, &mut self.work);
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::Subnet => self.nad.revalidate_shared_pools(&mut self.work),

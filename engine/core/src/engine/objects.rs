@@ -6,7 +6,7 @@ use crate::kinds::Spec;
 use crate::nad::sharing;
 use crate::store::Update;
 use crate::store::record::Record;
-use crate::validate::subnets;
+use crate::validate::{bgp, subnets};
 use crate::{Key, Kind, Object};
 
 impl Engine {
@@ -73,6 +73,7 @@ impl Engine {
         }
         self.store.revalidate_referrers(key, &mut self.work);
         self.routed_removed(key, record.as_ref());
+        bgp::revalidate_hindered(&self.store, key, &mut self.work);
         self.validate.update_trunk_index(&self.store, key);
         self.work.trunks = true;
         self.distribute();

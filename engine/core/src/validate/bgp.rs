@@ -7,8 +7,24 @@ use eno_schemas::Ipam;
 
 use crate::bgp::{gateways, nodes_of};
 use crate::kinds::{AttachmentSpec, BgpSessionGroupSpec, Cause, Family, Invalid, Spec, compat};
+use crate::store::Store;
 use crate::validate::Validator;
+use crate::work::Work;
 use crate::{Key, Kind, Name};
+
+/// An object changed, or is gone, that may have been in the way of groups and of what shares their services.
+pub(crate) fn revalidate_hindered(store: &Store, key: &Key, work: &mut Work) {
+    let concerned: &[Kind] = match key.kind {
+        Kind::BGPSessionGroup => &[Kind::BGPSessionGroup, Kind::L2ServiceAttachment],
+        Kind::L2ServiceAttachment | Kind::VRFAttachment | Kind::ConnectionPoint => &[Kind::BGPSessionGroup],
+        _ => return,
+    };
+    for kind in concerned {
+        let hindered =
+            store.of_kind(*kind).filter(|(other, record)| *other != key && record.problem.is_some());
+        work.validate.extend(hindered.map(|(other, _)| other.clone()));
+    }
+}
 
 impl Validator<'_> {
     /// Checks that a group has gateways and addresses of each family, and that no pod and no other group is in its way.

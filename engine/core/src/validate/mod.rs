@@ -1,9 +1,9 @@
 //! The first stage: validates an object against everything that it names, and decides which spec is realised.
 
 mod attachment;
-mod bgp;
 mod checks;
 
+pub mod bgp;
 pub mod subnets;
 pub mod trunks;
 pub mod users;

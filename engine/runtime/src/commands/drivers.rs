@@ -514,7 +514,9 @@ mod tests {
         let process = |driver: &str, target: Option<&str>, capabilities: &[&str]| {
             (process(driver, target, capabilities), start)
         };
-        alive.instances.insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP]));
+        alive
+            .instances
+            .insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP]));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
         alive.instances.insert("node.2".into(), process("node", Some("worker2"), &[VISITS]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
