@@ -87,7 +87,7 @@ pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
             let names = services.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
             names.map(|name| Key::cluster(Kind::L2Service, &Name::from(name)).to_string()).collect()
         }
-        Kind::VRFAttachment => {
+        Kind::VRFAttachment | Kind::BGPSessionGroup => {
             let service = world.object(key).and_then(|object| object.data.pointer("/spec/L2Service"));
             let name = service.and_then(Value::as_str).map(Name::from);
             name.map(|name| Key::cluster(Kind::L2Service, &name).to_string()).into_iter().collect()

@@ -70,6 +70,14 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 16] = [
         "InProgress",
         "Progressing",
     ),
+    (
+        "BGPSessionGroup",
+        "bgpsg",
+        "{VRF: vrf, L2Service: l2s, ConnectionPoint: cp, LocalASN: 64512, PeerASN: 65000, AddressFamilies: [IPv4], \
+         AcceptPrefixes: [198.51.100.0/24]}",
+        "InProgress",
+        "Progressing",
+    ),
     ("PodConfig", "pc", "{}", "InProgress", "Progressing"),
     ("PodNetworkConfig", "pnc", "{}", "InProgress", "Progressing"),
     ("Bridge", "br", "{name: pcbr0}", "InProgress", "Progressing"),

@@ -31,6 +31,7 @@ pub struct Permission {
 
 /// The kinds of networks.
 pub const KINDS: &[&str] = &[
+    "bgpsessiongroups",
     "connectionpoints",
     "fabricdevices",
     "l2bridgedomains",
@@ -44,6 +45,7 @@ pub const KINDS: &[&str] = &[
     "vrfs",
 ];
 const STATUSES: &[&str] = &[
+    "bgpsessiongroups/status",
     "connectionpoints/status",
     "fabricdevices/status",
     "l2bridgedomains/status",

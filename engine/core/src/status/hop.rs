@@ -321,8 +321,11 @@ impl<'a> Hop<'a> {
         })
     }
 
-    /// The message about the target, which does not answer.
+    /// The message about the target, which does not answer, or about a session that is not established.
     pub(crate) fn unreachable_target(&self) -> Option<String> {
+        if let (Part::Session { .. }, HopState::Missing(why)) = (self.part, &self.state) {
+            return Some(why.clone().into_owned());
+        }
         let HopState::Unreachable { reason, .. } = self.state else { return None };
         Some(match (self.part, self.part.node()) {
             (_, Some(node)) => format!("Node {node}: {reason}"),
