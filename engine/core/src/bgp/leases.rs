@@ -1,6 +1,7 @@
 //! The leases of nodes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use ipnet::IpNet;
 
@@ -40,8 +41,9 @@ impl Groups {
                 let pool = pool_of(parts.cx.store, key, *address);
                 let pool = if parts.pods.take_given(&pool, *address, &own) { pool } else { PoolKey::Unknown };
                 let lease = Lease { pool, address: *address };
-                if let Some(former) = leases.own.insert(Family::of(address.addr()), lease) {
-                    leases.retiring.push(former);
+                match leases.own.entry(Family::of(address.addr())) {
+                    Entry::Vacant(entry) => drop(entry.insert(lease)),
+                    Entry::Occupied(_) => leases.retiring.push(lease),
                 }
             }
         }
@@ -63,8 +65,9 @@ impl Group {
         let mut taken: Vec<Lease> = Vec::new();
         for (family, need) in needs {
             let fits = |lease: &&Lease| lease.pool == need.pool && need.source.keeps(lease.address);
-            let former = worker.into_iter().flat_map(|worker| worker.own.values().chain(&worker.retiring));
-            let kept = former.filter(fits).next().cloned();
+            let mut former =
+                worker.into_iter().flat_map(|worker| worker.own.values().chain(&worker.retiring));
+            let kept = former.find(fits).cloned();
             let lease = match kept {
                 Some(lease) => lease,
                 None => match parts.pods.take_any(need, &(key.clone(), node.clone(), family.as_str().into()))
@@ -105,9 +108,8 @@ impl Group {
         leases.revision = self.revision;
     }
 
-    /// Releases what nodes have confirmed to be gone.
-    pub(super) fn settle(&mut self, parts: &mut Parts<'_, '_>, key: &Key) {
-        let is_there = parts.cx.store.contains(key);
+    /// Releases what nodes have confirmed to be gone. `is_wanted`: the group is not given up.
+    pub(super) fn settle(&mut self, parts: &mut Parts<'_, '_>, key: &Key, is_wanted: bool) {
         let now = parts.cx.now;
         let mut released = Vec::new();
         for (name, leases) in self.workers.iter_mut().filter(|(_, leases)| !leases.retiring.is_empty()) {
@@ -121,10 +123,10 @@ impl Group {
                 // It may come back with the interface as it was.
                 (None, _) => {
                     let until = *leases.gone.get_or_insert(now) + GONE_AFTER;
-                    if now < until && is_there {
+                    if now < until && is_wanted {
                         self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
                     }
-                    now >= until || !is_there
+                    now >= until || !is_wanted
                 }
             };
             if is_gone {

@@ -145,7 +145,7 @@ impl Groups {
         group.wake = None;
         group.plan_leases(parts, key, wanted.as_ref());
         group.plan_interfaces(parts, wanted.as_ref());
-        group.settle(parts, key);
+        group.settle(parts, key, wanted.is_some());
         let is_left = !group.workers.is_empty();
         let is_over = wanted.is_none() && !is_left;
         self.groups.insert(key.clone(), group);
@@ -166,8 +166,7 @@ impl Group {
     fn plan_leases(&mut self, parts: &mut Parts<'_, '_>, key: &Key, wanted: Option<&Wanted<'_>>) {
         let none = BTreeSet::new();
         let nodes = wanted.map_or(&none, |wanted| &wanted.nodes);
-        let is_gone = |node: &Name| parts.cx.nodes.node(node).is_none() && wanted.is_some();
-        let leave = self.workers.keys().filter(|node| !nodes.contains(*node) && !is_gone(node));
+        let leave = self.workers.keys().filter(|node| !nodes.contains(*node));
         for node in leave.cloned().collect::<Vec<_>>() {
             self.withdraw(&node);
         }

@@ -36,6 +36,14 @@ impl<'a> Evaluator<'a> {
         if let Some(problem) = self.groups.problem(key) {
             visit(Hop::missing(Part::Link, problem.to_owned()));
         }
+        if self.groups.problem(key).is_none() && self.groups.workers(key).next().is_none() {
+            let why = if self.groups.listed(key).is_empty() {
+                "no node takes part"
+            } else {
+                "its addresses are being written down"
+            };
+            visit(Hop::missing(Part::Link, why));
+        }
         let name = self.groups.interface(key);
         for (node, _) in self.groups.workers(key) {
             let Some((node, target)) = self.hosts.nodes.ready_node(node) else { continue };
