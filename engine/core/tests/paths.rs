@@ -101,7 +101,10 @@ fn assert_agrees(key: &Key, status: &Status, hops: &[Hop<'_>]) {
         let messages: Vec<String> = deciding.clone().filter_map(Hop::message).collect();
         assert!(messages.contains(&status.message), "{key}: {} {messages:?}", status.message);
     }
-    let is_silent = deciding.clone().any(|hop| matches!(hop.state, HopState::Unreachable { .. }));
+    // A session that is not established is one whose other end does not answer.
+    let is_down = |hop: &Hop| matches!((hop.part, &hop.state), (Part::Session { .. }, HopState::Missing(_)));
+    let is_silent =
+        deciding.clone().any(|hop| matches!(hop.state, HopState::Unreachable { .. }) || is_down(hop));
     let degraded = find(ConditionType::Degraded).map(|degraded| degraded.reason);
     let is_degraded = degraded == Some(ConditionReason::Unreachable);
     assert_eq!(is_degraded, is_silent && phase == Phase::Ready, "{key}: {hops:?}");
