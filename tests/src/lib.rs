@@ -15,6 +15,7 @@ mod openstack;
 mod ovs;
 mod poll;
 mod program;
+mod speaker;
 mod switches;
 mod system;
 
@@ -27,6 +28,7 @@ pub use objects::ExpectedStatus;
 pub use openstack::{PHYSICAL_NETWORK, Placed};
 pub use ovs::OpenVswitch;
 pub use poll::{poll, poll_within, until};
+pub use speaker::Speaker;
 pub use switches::{Ports, between_leaves};
 pub use system::{
     System, TIMEOUT, with_exclusive_nodes, with_exclusive_openstack, with_exclusive_sandbox,

@@ -56,7 +56,7 @@ pub fn vrf_attachment(name: &str, address: &str, more: &str) -> String {
 }
 
 /// A VRF in the data plane of the router, once it is there.
-async fn forwarding(system: &System, vrf: &str) -> VrfStatus {
+pub async fn forwarding(system: &System, vrf: &str) -> VrfStatus {
     let router = system.sandbox.switch("gw1").expect("the router");
     let (base, _) = router.control_url.split_once("/switches/").expect("the control API of the simulator");
     let found = poll(async || {

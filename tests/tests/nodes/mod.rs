@@ -3,6 +3,7 @@
 
 mod addresses;
 mod agent_crashes;
+mod bgp;
 mod daemon_set;
 mod gateway;
 pub mod hot_plug;

@@ -1,0 +1,128 @@
+//! BGP sessions of nodes with a gateway: a speaker on each node, FRR behind the simulated gateway.
+
+use std::collections::BTreeSet;
+
+use eno_nbi_crds::{BGPSessionGroup, Phase};
+use eno_tests::{Speaker, System, connection_point, object, poll, service, subnet, with_shared_nodes};
+
+use crate::nodes::gateway::{forwarding, vrf, vrf_attachment};
+
+const GATEWAY: &str = "10.9.0.254";
+const NODES: [&str; 2] = ["node1", "node2"];
+/// An address of a service, which speakers announce.
+const SERVICE: &str = "203.0.113.10/32";
+
+fn objects(name: &str, vid: u16) -> String {
+    let group = "VRF: NAME, L2Service: NAME, ConnectionPoint: NAME, LocalASN: 64512, PeerASN: 65000, AddressFamilies: [IPv4], \
+                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1";
+    [
+        connection_point(name, "br-data", "Interfaces: [eth1]"),
+        subnet(name, "10.9.0.0", "Ipam: eno"),
+        service(name, vid, &format!("Subnets: [{name}]")),
+        vrf(name, vid),
+        vrf_attachment(name, &format!("{GATEWAY}/24"), ""),
+        object("BGPSessionGroup", &format!("name: {name}"), &group.replace("NAME", name)),
+    ]
+    .concat()
+}
+
+/// What the host has beside the interfaces of ENO.
+async fn host(system: &System, node: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for command in [
+        &["ip", "route"][..],
+        &["ip", "-6", "route"],
+        &["ip", "rule"],
+        &["ip", "-br", "addr", "show", "eth0"],
+    ] {
+        all.push(system.on_node(node, command).await);
+    }
+    all
+}
+
+/// Starts a speaker on each node that announces these addresses.
+fn speakers(system: &System, own_as: u32, announced: &[&str]) -> Vec<Speaker> {
+    let mut lines =
+        vec![format!("neighbor {GATEWAY} remote-as 65000"), format!("neighbor {GATEWAY} timers 3 9")];
+    lines.push(format!("neighbor {GATEWAY} timers connect 1"));
+    lines.push("address-family ipv4 unicast".to_owned());
+    lines.extend(announced.iter().map(|address| format!(" network {address}")));
+    NODES.iter().map(|node| Speaker::start(system, node, own_as, &lines)).collect()
+}
+
+/// Waits until the first session of a group has an error with this text.
+async fn until_error(system: &System, name: &str, text: &str) {
+    let has_it = |group: &BGPSessionGroup| {
+        let sessions = group.status.iter().flat_map(|status| &status.sessions);
+        sessions.filter_map(|session| session.last_error.as_deref()).any(|error| error.contains(text))
+    };
+    system.until_one::<BGPSessionGroup>(name, text, has_it).await;
+}
+
+async fn until_established(system: &System, name: &str) {
+    system.becomes::<BGPSessionGroup>(name, Phase::Ready).await;
+    let all = |group: &BGPSessionGroup| {
+        group.status.as_ref().is_some_and(|status| status.established_sessions == Some(2))
+    };
+    system.until_one::<BGPSessionGroup>(name, "two established sessions", all).await;
+}
+
+async fn stop(speakers: Vec<Speaker>) {
+    for speaker in speakers {
+        speaker.stop().await;
+    }
+}
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn nodes_and_a_gateway_speak_bgp() {
+    with_shared_nodes(async |system| {
+        let name = "speaking";
+        let mut before = Vec::new();
+        for node in NODES {
+            before.push(host(system, node).await);
+        }
+        let objects = objects(name, 180);
+        system.apply(&objects).await;
+        until_error(system, name, &format!("no speaker with peer {GATEWAY} answers")).await;
+        let running = speakers(system, 64512, &[SERVICE]);
+        until_established(system, name).await;
+
+        // The gateway sends packets to the service to both nodes.
+        let group = system.until_one::<BGPSessionGroup>(name, "its workers", |_| true).await;
+        let workers = group.status.expect("a status").workers;
+        let addresses: BTreeSet<String> = workers
+            .iter()
+            .filter_map(|one| Some(one.addresses.first()?.split('/').next()?.to_owned()))
+            .collect();
+        assert_eq!(addresses.len(), 2, "{workers:?}");
+        let netns = forwarding(system, name).await.netns;
+        let has_both = poll(async || {
+            let shown = tokio::process::Command::new("nsenter")
+                .arg(format!("--net={}", netns.display()))
+                .args(["ip", "route", "show", "203.0.113.10"])
+                .output()
+                .await
+                .ok()?;
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            addresses.iter().all(|address| shown.contains(address.as_str())).then_some(())
+        });
+        assert!(has_both.await.is_some(), "no route of VRF {name} by {addresses:?}");
+
+        stop(running).await;
+        let other_as = speakers(system, 64999, &[SERVICE]);
+        until_error(system, name, "(0202)").await;
+        stop(other_as).await;
+        let too_many = speakers(system, 64512, &[SERVICE, "203.0.113.11/32"]);
+        until_error(system, name, "(0601)").await;
+        stop(too_many).await;
+        let again = speakers(system, 64512, &[SERVICE]);
+        until_established(system, name).await;
+        stop(again).await;
+        system.delete(&objects).await;
+        for (node, before) in NODES.iter().zip(before) {
+            assert_eq!(host(system, node).await, before, "{node}");
+        }
+        assert!(!system.view("gw1").await.vrfs.contains_key(name));
+    });
+}
