@@ -104,6 +104,9 @@ impl<'a> Evaluator<'a> {
 
     /// The first thing that is not confirmed to be gone of a group which is being deleted.
     pub(super) fn remains_of_sessions(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        if key.kind != Kind::BGPSessionGroup {
+            return None;
+        }
         if let Some((name, device)) = self.fabric.device_with_sessions_of(key) {
             evaluation.awaited = Some(name.clone());
             let failure = device.failure.as_ref().map(|failure| failure.reason.as_str());
