@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use super::routing;
+use super::{bgp, routing};
 use super::{
     Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, SrLinuxLayout, Subinterfaces, TAGGING,
     UNTAGGED, VLANS, Vrf,
@@ -73,6 +73,7 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
         render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);
     }
     routing::render(&mut xml, observed, changes);
+    bgp::render_policies(&mut xml, changes);
     xml
 }
 
