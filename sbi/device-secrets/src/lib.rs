@@ -238,8 +238,11 @@ impl SecretSource {
                 let secret = secret
                     .map_err(|_| unreadable(format!("no answer within {} s", API_LIMIT.as_secs())))?
                     .map_err(|error| unreadable(error.to_string()))?;
-                let named = secret.metadata.annotations.unwrap_or_default().remove(FOR_DEVICES).unwrap_or_default();
-                if let Some(login) = device.filter(|login| !named.split(',').any(|one| one.trim() == login.device())) {
+                let named =
+                    secret.metadata.annotations.unwrap_or_default().remove(FOR_DEVICES).unwrap_or_default();
+                if let Some(login) =
+                    device.filter(|login| !named.split(',').any(|one| one.trim() == login.device()))
+                {
                     let remedy = format!("if it is, name the FabricDevice in its annotation {FOR_DEVICES}");
                     return Err(not_for(login, remedy));
                 }

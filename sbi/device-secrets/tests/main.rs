@@ -153,7 +153,8 @@ async fn only_the_login_of_the_fabric_device_is_permitted() {
     let read = source.read_for_device(&permit, "blue", &["password"]).await.expect("the Secret");
     assert_eq!(read.line("password").expect("a password").expose(), "bgp-s3cret");
     for name in ["red", "leaf1"] {
-        let refused = source.read_for_device(&permit, name, &["password"]).await.expect_err("it is not for leaf1");
+        let refused =
+            source.read_for_device(&permit, name, &["password"]).await.expect_err("it is not for leaf1");
         assert!(refused.to_string().contains(FOR_DEVICES), "{refused}");
     }
 

@@ -91,12 +91,15 @@ impl Written {
 
     /// Remembers what is on the device after a reconcile.
     pub(super) fn record(&mut self, desired: &FabricDesired, read: &Read, reconciled: &Reconciled) {
-        let (Outcome::Applied, Some(Applied::Fabric { bgp, .. })) = (&reconciled.outcome, &reconciled.applied) else {
+        let (Outcome::Applied, Some(Applied::Fabric { bgp, .. })) =
+            (&reconciled.outcome, &reconciled.applied)
+        else {
             return;
         };
         let is_there = |vrf: &FabricVrf, group: &BgpGroup| {
             let item = Item::vrf(&vrf.name);
-            bgp.contains_key(&group.owner) && !reconciled.rejected.iter().any(|rejection| rejection.item == item)
+            bgp.contains_key(&group.owner)
+                && !reconciled.rejected.iter().any(|rejection| rejection.item == item)
         };
         let written = groups(desired).filter(|(vrf, group, _)| is_there(vrf, group));
         let hashes = written.filter_map(|(_, group, _)| read.hashes.get_key_value(&group.owner));
@@ -106,10 +109,13 @@ impl Written {
 
 /// Reads the password of a Secret.
 async fn password(source: &SecretSource, permit: &Permit, secret: &str) -> Result<Hidden, String> {
-    let read = source.read_for_device(permit, secret, &["password"]).await.map_err(|error| error.to_string())?;
+    let read =
+        source.read_for_device(permit, secret, &["password"]).await.map_err(|error| error.to_string())?;
     let text = read.line("password").ok_or_else(|| read.lacks("password").to_string())?;
     if text.expose().len() > MAX_BYTES || text.expose().chars().any(char::is_control) {
-        return Err(format!("the password of Secret {secret:?} has control characters, or more than {MAX_BYTES} bytes"));
+        return Err(format!(
+            "the password of Secret {secret:?} has control characters, or more than {MAX_BYTES} bytes"
+        ));
     }
     Ok(text)
 }

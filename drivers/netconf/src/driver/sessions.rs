@@ -71,7 +71,9 @@ impl Looks {
     async fn finds_a_change(&self, targets: &Targets<Device>, target: &str) -> bool {
         // A device that is being reconciled is read anyway.
         let Some(device) = targets.idle(target) else { return false };
-        let (Some(open_session), Some(known)) = (&device.open_session, &device.sessions) else { return false };
+        let (Some(open_session), Some(known)) = (&device.open_session, &device.sessions) else {
+            return false;
+        };
         match read(open_session, &known.wanted).await {
             Ok(Ok(found)) => {
                 self.record(target, known.wanted.are_established(&found.sessions));

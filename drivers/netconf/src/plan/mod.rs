@@ -42,11 +42,11 @@ mod tagged;
 pub(crate) mod test_states;
 
 pub use baseline::{Baseline, Unsettled};
-pub(crate) use bgp::{Builder, Built, Rules, is_own_name};
 pub use bgp::{
     BgpChanges, BgpModel, EntryChange, EntryId, GroupChange, GroupValues, InstanceChange, ObservedBgp,
     ObservedInstance, OwnEntry, Password, Passwords, Shapes, Tree, WantedEntry, concerns_bgp, group_name,
 };
+pub(crate) use bgp::{Builder, Built, Rules, is_own_name};
 pub use changes::{ChangeUnit, Changes, Exclusions, ModeChange, PortChange};
 pub use closed_trunks::{is_emptied, with_reported_ports};
 pub use identifier_clash::ClashDetector;
@@ -510,17 +510,7 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let (vrfs, routed) = (routing.vrfs, routing.routed);
     // The driver adds the sessions.
     let bgp = routing.bgp.into_iter().map(|owner| (owner, Vec::new())).collect();
-    Applied::Fabric {
-        vlans,
-        ports,
-        carried,
-        closed,
-        before,
-        vrfs,
-        routed,
-        lookup: None,
-        bgp,
-    }
+    Applied::Fabric { vlans, ports, carried, closed, before, vrfs, routed, lookup: None, bgp }
 }
 
 #[cfg(test)]

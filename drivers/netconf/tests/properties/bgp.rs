@@ -12,7 +12,9 @@ use proptest::prelude::*;
 use crate::common::with_port_memory;
 use crate::properties::check;
 use crate::properties::device::{self, Node};
-use crate::properties::routing::{Foreign, ForeignVrf, JUNOS, Led, OPENCONFIG, SRLINUX, Subject, any_foreign, any_led, desired};
+use crate::properties::routing::{
+    Foreign, ForeignVrf, JUNOS, Led, OPENCONFIG, SRLINUX, Subject, any_foreign, any_led, desired,
+};
 
 /// The owner of a group by its number.
 fn owner(number: u8) -> String {
@@ -88,7 +90,10 @@ struct ForeignBgp {
 fn any_foreign_bgp() -> impl Strategy<Value = ForeignBgp> {
     let any = (any::<bool>(), any::<bool>());
     // A bare instance with our AS can't be told from ours.
-    any.prop_map(|(our_as, neighbour)| ForeignBgp { has_our_as: our_as && neighbour, has_neighbour: neighbour })
+    any.prop_map(|(our_as, neighbour)| ForeignBgp {
+        has_our_as: our_as && neighbour,
+        has_neighbour: neighbour,
+    })
 }
 
 impl ForeignBgp {
@@ -124,7 +129,8 @@ impl BgpSubject {
             let (mut nodes, mut memory) = (start.clone(), None);
             let nothing = (BTreeMap::new(), Groups::new());
             for (at, (vlans, groups)) in states.iter().chain([&nothing]).enumerate() {
-                let vrfs = ["x", "y", "z"].map(str::to_owned).into_iter().filter(|_| at < states.len()).collect();
+                let vrfs =
+                    ["x", "y", "z"].map(str::to_owned).into_iter().filter(|_| at < states.len()).collect();
                 let wanted = desired(vlans, &vrfs, foreign.is_router, self.subject.one_target);
                 let mut wanted = with_groups(wanted, groups);
                 if let Some(applied) = &memory {
@@ -225,7 +231,10 @@ impl BgpSubject {
         assert!(self.plan(&made, &wanted).changes.is_empty());
         for edit in edits {
             let changed = device::apply(&made, edit, self.subject.model);
-            assert_ne!(device::canonical(&changed, self.subject.model), device::canonical(&made, self.subject.model));
+            assert_ne!(
+                device::canonical(&changed, self.subject.model),
+                device::canonical(&made, self.subject.model)
+            );
             let planned = self.plan(&changed, &wanted);
             let units: Vec<_> = planned.changes.units().into_iter().collect();
             assert_eq!(format!("{units:?}"), "[Bgp(\"eno-c1-g1\")]", "{edit}");
@@ -266,7 +275,8 @@ impl BgpSubject {
         // A password that can't be read leaves all as it is.
         let mut observed = self.subject.parse(&self.empty());
         if let Routing::Read(read) = &mut observed.routing {
-            read.bgp.as_mut().unwrap().passwords = Passwords([(owner(1), Err("no Secret".to_owned()))].into());
+            read.bgp.as_mut().unwrap().passwords =
+                Passwords([(owner(1), Err("no Secret".to_owned()))].into());
         }
         let refused = plan(&observed, &wanted, &Exclusions::default());
         assert_eq!(&*refused.rejected[0].reason, "BGPSessionGroup/g1: no Secret");
@@ -377,7 +387,9 @@ fn changes_by_others_in_a_group_are_found() {
         )
     };
     let policy = |content: &str| {
-        format!("<routing-policy xmlns=\"http://openconfig.net/yang/routing-policy\">{content}</routing-policy>")
+        format!(
+            "<routing-policy xmlns=\"http://openconfig.net/yang/routing-policy\">{content}</routing-policy>"
+        )
     };
     let edits = [
         // The neighbour is shut down, gets another AS, is away, and one is added.

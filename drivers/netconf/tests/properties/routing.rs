@@ -217,15 +217,21 @@ impl Subject {
         let Applied::Fabric { vrfs, routed, vlans, ports, bgp, .. } = &report else { unreachable!() };
         // A group is rejected with its VRF, which may be there all the same.
         let is_of_group = |reason: &str| reason.starts_with("BGPSessionGroup/");
-        for (vrf, group) in desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group))) {
+        for (vrf, group) in desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group)))
+        {
             let of_group = |reason: &str| reason.starts_with(&format!("{}: ", group.owner));
             let mut of_vrf = planned.rejected.iter().filter(|one| one.item == Item::vrf(&vrf.name));
             let refused = of_vrf.any(|one| of_group(&one.reason) || !is_of_group(&one.reason));
-            prop_assert_ne!(bgp.contains_key(&group.owner), refused, "{}: {:?}", group.owner, planned.rejected);
+            prop_assert_ne!(
+                bgp.contains_key(&group.owner),
+                refused,
+                "{}: {:?}",
+                group.owner,
+                planned.rejected
+            );
         }
-        let is_rejected = |item: &Item| {
-            planned.rejected.iter().any(|one| one.item == *item && !is_of_group(&one.reason))
-        };
+        let is_rejected =
+            |item: &Item| planned.rejected.iter().any(|one| one.item == *item && !is_of_group(&one.reason));
         for vrf in &desired.vrfs {
             prop_assert_ne!(vrfs.contains(&vrf.name), is_rejected(&Item::vrf(&vrf.name)), "VRF {}", vrf.name);
         }

@@ -64,8 +64,11 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     };
     let values = GroupValues { name: "x", vrf: "x", group: &group, local_as: Some(1), password: None };
     let samples = QFX.entries(&values);
-    // What would override the rest.
-    let more = "<group><neighbor><import/><export/><peer-as/><local-as><as-number/></local-as></neighbor></group>";
+    // A family without a limit, and what would override the rest.
+    let family = "<family><inet><unicast/></inet><inet6><unicast/></inet6></family>";
+    let more = format!(
+        "<group>{family}<neighbor>{family}<import/><export/><peer-as/><local-as><as-number/></local-as></neighbor></group>"
+    );
     let samples = samples.iter().map(|sample| (sample.id.kind, sample.xml.expose()));
     let rules = Rules {
         is_default: |_, path, text| match path {
@@ -80,7 +83,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
             _ => None,
         },
     };
-    Shapes::of(samples.chain([(GROUP, more)]), "authentication-key", rules)
+    Shapes::of(samples.chain([(GROUP, more.as_str())]), "authentication-key", rules)
 });
 
 impl Junos {
@@ -111,7 +114,8 @@ impl Junos {
             }
             let _ = write!(xml, "<term><name>{}</name><from>", if is_v6 { "ipv6" } else { "ipv4" });
             for net in of_family {
-                let _ = write!(xml, "<route-filter><address>{net}</address>{}</route-filter>", self.case(case));
+                let _ =
+                    write!(xml, "<route-filter><address>{net}</address>{}</route-filter>", self.case(case));
             }
             xml.push_str("</from><then>");
             if let Some(community) = community {
@@ -344,8 +348,12 @@ impl<'a> Parser<'a> {
         }
         if !is_own {
             if kind == GROUP {
-                let neighbours: Vec<String> =
-                    built.tree.leaves("neighbor/name").chain(built.tree.leaves("allow")).map(str::to_owned).collect();
+                let neighbours: Vec<String> = built
+                    .tree
+                    .leaves("neighbor/name")
+                    .chain(built.tree.leaves("allow"))
+                    .map(str::to_owned)
+                    .collect();
                 self.kept.bytes(neighbours.iter().map(String::len).sum());
                 self.instance.neighbours.extend(neighbours);
             }

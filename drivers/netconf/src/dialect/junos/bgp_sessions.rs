@@ -93,7 +93,11 @@ mod tests {
             )
         };
         let peers = [
-            peer("192.0.2.11+179", "blue", "<peer-state>Established</peer-state><last-error>None</last-error>"),
+            peer(
+                "192.0.2.11+179",
+                "blue",
+                "<peer-state>Established</peer-state><last-error>None</last-error>",
+            ),
             peer(
                 "2001:db8::11",
                 "blue",
@@ -101,7 +105,11 @@ mod tests {
                  Error</name><send-count>0</send-count><receive-count>3</receive-count></bgp-error>",
             ),
             peer("192.0.2.11", "green", "<peer-state>Idle</peer-state>"),
-            peer("198.51.100.3+41000", "blue", "<peer-group>eno-c1-red</peer-group><peer-state>OpenSent</peer-state>"),
+            peer(
+                "198.51.100.3+41000",
+                "blue",
+                "<peer-group>eno-c1-red</peer-group><peer-state>OpenSent</peer-state>",
+            ),
         ];
         let reply = format!(
             "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><bgp-information \

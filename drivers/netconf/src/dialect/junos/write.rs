@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::{bgp, routing};
 use super::{
     ALL, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
 };
+use super::{bgp, routing};
 use crate::plan::{Changes, Mode, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;

@@ -17,9 +17,9 @@ use ipnet::IpNet;
 
 use super::routing::POLICY_TYPES;
 use super::{NETWORK_INSTANCE, OpenConfig};
+use crate::bgp_sessions::{FoundSessions, WantedSessions};
 use crate::dialect::{BgpDialect, ParseError};
 use crate::memory::Counter;
-use crate::bgp_sessions::{FoundSessions, WantedSessions};
 use crate::plan::{
     BgpModel, Builder, Built, Changes, EntryId, GroupValues, InstanceChange, ObservedBgp, ObservedConfig,
     ObservedInstance, OwnEntry, Rules, Shapes, WantedEntry, is_own_name,
@@ -90,7 +90,11 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let neighbour = "<neighbor><config><enabled/><peer-as/><local-as/></config><apply-policy><config><import-policy/>\
                      <export-policy/><default-import-policy/><default-export-policy/></config></apply-policy></neighbor>";
     let samples = samples.iter().map(|sample| (sample.id.kind, sample.xml.expose()));
-    Shapes::of(samples.chain([(NEIGHBOR, neighbour)]), "auth-password", Rules { is_default, ..Rules::default() })
+    Shapes::of(
+        samples.chain([(NEIGHBOR, neighbour)]),
+        "auth-password",
+        Rules { is_default, ..Rules::default() },
+    )
 });
 
 /// Whether a value is the default of its leaf, which some devices leave out.
@@ -134,10 +138,15 @@ impl BgpModel for OpenConfig {
             );
             entries.push(in_vrf(DYNAMIC, prefix.to_string(), xml));
         }
-        let (accept, announce) = (sets(name, "accept", &group.accept), sets(name, "announce", &group.announce));
+        let (accept, announce) =
+            (sets(name, "accept", &group.accept), sets(name, "announce", &group.announce));
         let mut on_device = |kind, name: String, xml: String| entries.push(entry(kind, None, name, xml));
         for (at, set, nets) in accept.iter().chain(&announce) {
-            on_device(PREFIX_SET, set.clone(), prefix_set(set, FAMILIES[*at].2, nets, set.contains("-accept-")));
+            on_device(
+                PREFIX_SET,
+                set.clone(),
+                prefix_set(set, FAMILIES[*at].2, nets, set.contains("-accept-")),
+            );
         }
         let policies = [("import", &accept, &*group.communities), ("export", &announce, &[])];
         for (direction, sets, communities) in policies {
@@ -164,7 +173,8 @@ fn group_of(name: &str) -> &str {
 /// The prefix sets of a purpose: the family, the name, and the prefixes.
 fn sets(group: &str, purpose: &str, nets: &[IpNet]) -> Vec<(usize, String, Vec<IpNet>)> {
     let of = |at: usize| {
-        let nets: Vec<IpNet> = nets.iter().copied().filter(|net| usize::from(net.addr().is_ipv6()) == at).collect();
+        let nets: Vec<IpNet> =
+            nets.iter().copied().filter(|net| usize::from(net.addr().is_ipv6()) == at).collect();
         let name = format!("{group}-{purpose}-{}", FAMILIES[at].2.to_ascii_lowercase());
         (!nets.is_empty()).then_some((at, name, nets))
     };
@@ -231,21 +241,26 @@ fn peer_group(values: &GroupValues<'_>) -> String {
 fn afi_safis(are_v6: impl IntoIterator<Item = bool>, group: &BgpGroup) -> String {
     let mut xml = String::new();
     for (identity, container, _) in are_v6.into_iter().map(|is_v6| FAMILIES[usize::from(is_v6)]) {
-        let _ = write!(xml, "{}", afi_safi(identity, |xml| {
-            if let Some(maximum) = group.maximum_prefixes {
-                let _ = write!(
-                    xml,
-                    "<{container}><prefix-limit-received><config><max-prefixes>{maximum}</max-prefixes></config>\
+        let _ = write!(
+            xml,
+            "{}",
+            afi_safi(identity, |xml| {
+                if let Some(maximum) = group.maximum_prefixes {
+                    let _ = write!(
+                        xml,
+                        "<{container}><prefix-limit-received><config><max-prefixes>{maximum}</max-prefixes></config>\
                      </prefix-limit-received></{container}>"
-                );
-            }
-        }));
+                    );
+                }
+            })
+        );
     }
     if xml.is_empty() { xml } else { format!("<afi-safis>{xml}</afi-safis>") }
 }
 
 fn afi_safi(identity: &str, content: impl FnOnce(&mut String)) -> String {
-    let name = format!("<afi-safi-name xmlns:oc-bgp-types=\"{BGP_TYPES}\">oc-bgp-types:{identity}</afi-safi-name>");
+    let name =
+        format!("<afi-safi-name xmlns:oc-bgp-types=\"{BGP_TYPES}\">oc-bgp-types:{identity}</afi-safi-name>");
     let mut xml = format!("<afi-safi>{name}<config>{name}<enabled>true</enabled></config>");
     content(&mut xml);
     xml + "</afi-safi>"
@@ -253,11 +268,14 @@ fn afi_safi(identity: &str, content: impl FnOnce(&mut String)) -> String {
 
 /// `with_longer`: with all longer prefixes in them.
 fn prefix_set(name: &str, mode: &str, nets: &[IpNet], with_longer: bool) -> String {
-    let mut xml =
-        format!("<prefix-set><name>{0}</name><config><name>{0}</name><mode>{mode}</mode></config><prefixes>", escape(name));
+    let mut xml = format!(
+        "<prefix-set><name>{0}</name><config><name>{0}</name><mode>{mode}</mode></config><prefixes>",
+        escape(name)
+    );
     for net in nets {
         let (length, longest) = (net.prefix_len(), net.max_prefix_len());
-        let range = if with_longer && length < longest { format!("{length}..{longest}") } else { "exact".into() };
+        let range =
+            if with_longer && length < longest { format!("{length}..{longest}") } else { "exact".into() };
         let key = format!("<ip-prefix>{net}</ip-prefix><masklength-range>{range}</masklength-range>");
         let _ = write!(xml, "<prefix>{key}<config>{key}</config></prefix>");
     }
@@ -410,7 +428,8 @@ impl<'a> Parser<'a> {
     }
 
     fn leave_protocol(&mut self) {
-        let ((identifier, name), mut instance) = (std::mem::take(&mut self.protocol), std::mem::take(&mut self.instance));
+        let ((identifier, name), mut instance) =
+            (std::mem::take(&mut self.protocol), std::mem::take(&mut self.instance));
         if identifier != "BGP" {
             return;
         }

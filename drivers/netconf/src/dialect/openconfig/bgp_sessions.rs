@@ -15,7 +15,8 @@ const NEIGHBOR: &str = "network-instances/network-instance/protocols/protocol/bg
 
 /// Requests the state of all neighbours of all VRFs: some devices answer only the first of several keys in a filter.
 pub(super) fn request() -> Text {
-    let messages = "<last-notification-time/><last-notification-error-code/><last-notification-error-subcode/>";
+    let messages =
+        "<last-notification-time/><last-notification-error-code/><last-notification-error-subcode/>";
     let filter = format!(
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><protocols><protocol><identifier/>\
          <name/><bgp><neighbors><neighbor><neighbor-address/><state><peer-group/><session-state/><last-established/>\
@@ -128,7 +129,10 @@ mod tests {
             ),
             // Neither a neighbour of ours nor of our group.
             neighbor("192.0.2.99", "<session-state>IDLE</session-state><peer-group>other</peer-group>"),
-            neighbor("198.51.100.7", "<session-state>IDLE</session-state><peer-group>eno-c1-red</peer-group>"),
+            neighbor(
+                "198.51.100.7",
+                "<session-state>IDLE</session-state><peer-group>eno-c1-red</peer-group>",
+            ),
             neighbor("192.0.2.12", "<session-state>UP</session-state>"),
         ];
         let reply = format!(
@@ -147,7 +151,10 @@ mod tests {
             last_error: None,
         };
         let expected = [
-            BgpSession { since: Some("2030-01-01T00:00:01Z".into()), ..session("192.0.2.11", BgpState::Established) },
+            BgpSession {
+                since: Some("2030-01-01T00:00:01Z".into()),
+                ..session("192.0.2.11", BgpState::Established)
+            },
             session("198.51.100.7", BgpState::Idle),
             BgpSession {
                 last_error: Some(BgpError { code: 6, subcode: 1, received: false }),

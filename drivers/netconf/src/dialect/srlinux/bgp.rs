@@ -77,7 +77,8 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let values = GroupValues { name: "x", vrf: "x", group: &group, local_as: Some(1), password: None };
     let samples = SrLinux.entries(&values);
     // What would override the rest.
-    let more = "<neighbor><import-policy/><export-policy/><peer-as/><local-as><as-number/></local-as></neighbor>";
+    let more =
+        "<neighbor><import-policy/><export-policy/><peer-as/><local-as><as-number/></local-as></neighbor>";
     let samples = samples.iter().map(|sample| (sample.id.kind, sample.xml.expose()));
     let rules = Rules {
         is_default: |kind, path, text| match path {
@@ -219,7 +220,8 @@ fn prefix_set(name: &str, nets: &[IpNet], with_longer: bool) -> String {
     let mut xml = format!("<prefix-set><name>{}</name>", escape(name));
     for net in nets {
         let (length, longest) = (net.prefix_len(), net.max_prefix_len());
-        let range = if with_longer && length < longest { format!("{length}..{longest}") } else { "exact".into() };
+        let range =
+            if with_longer && length < longest { format!("{length}..{longest}") } else { "exact".into() };
         let _ = write!(
             xml,
             "<prefix><ip-prefix>{net}</ip-prefix><mask-length-range>{range}</mask-length-range></prefix>"

@@ -16,7 +16,8 @@ const NEIGHBOR: &str = "network-instance/protocols/bgp/neighbor";
 
 /// Requests the state of all neighbours of all VRFs. `bgp`: the namespace of BGP.
 pub(super) fn request(bgp: &str) -> Text {
-    let messages = "<last-notification-time/><last-notification-error-code/><last-notification-error-subcode/>";
+    let messages =
+        "<last-notification-time/><last-notification-error-code/><last-notification-error-subcode/>";
     let filter = format!(
         "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name/><protocols><bgp xmlns=\"{bgp}\"><neighbor><peer-address/>\
          <peer-group/><session-state/><last-established/><sent-messages>{messages}</sent-messages><received-messages>\
@@ -132,7 +133,10 @@ mod tests {
             last_error: None,
         };
         let expected = [
-            BgpSession { since: Some("2030-01-01T00:00:00Z".into()), ..session("192.0.2.11", BgpState::Established) },
+            BgpSession {
+                since: Some("2030-01-01T00:00:00Z".into()),
+                ..session("192.0.2.11", BgpState::Established)
+            },
             BgpSession {
                 last_error: Some(BgpError { code: 2, subcode: 2, received: true }),
                 ..session("2001:db8::11", BgpState::Active)

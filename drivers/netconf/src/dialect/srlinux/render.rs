@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use super::{bgp, routing};
 use super::{
     Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, SrLinuxLayout, Subinterfaces, TAGGING,
     UNTAGGED, VLANS, Vrf,
 };
+use super::{bgp, routing};
 use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;

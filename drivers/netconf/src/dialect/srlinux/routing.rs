@@ -15,9 +15,7 @@ use eno_sbi::TooLarge;
 use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
-use super::{
-    INTERFACES, Member, NETWORK_INSTANCE, SrLinux, VLANS, bgp, push_interfaces, scope, vid_of_name,
-};
+use super::{INTERFACES, Member, NETWORK_INSTANCE, SrLinux, VLANS, bgp, push_interfaces, scope, vid_of_name};
 use crate::dialect::locate_error::predicates;
 use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;

@@ -21,13 +21,13 @@ use super::{ChangeUnit, Exclusions};
 mod observed;
 mod tree;
 
-pub use observed::{
-    BgpModel, EntryId, GroupValues, ObservedBgp, ObservedInstance, OwnEntry, Password, Passwords, WantedEntry,
-    group_name,
-};
 pub(crate) use observed::is_own_name;
-pub use tree::{Shapes, Tree};
+pub use observed::{
+    BgpModel, EntryId, GroupValues, ObservedBgp, ObservedInstance, OwnEntry, Password, Passwords,
+    WantedEntry, group_name,
+};
 pub(crate) use tree::{Builder, Built, Rules};
+pub use tree::{Shapes, Tree};
 
 /// The changes of the BGP groups of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,8 +175,13 @@ pub(super) fn plan_bgp(
     excluded: &Exclusions,
     removes: bool,
 ) -> BgpPlan {
-    let mut planner =
-        Planner { observed, desired, wanted: BTreeMap::new(), kept: BTreeSet::new(), plan: BgpPlan::default() };
+    let mut planner = Planner {
+        observed,
+        desired,
+        wanted: BTreeMap::new(),
+        kept: BTreeSet::new(),
+        plan: BgpPlan::default(),
+    };
     planner.choose(usable, excluded);
     planner.plan_groups(removes);
     planner.plan
@@ -203,7 +208,9 @@ impl<'a> Planner<'a> {
                     self.kept.insert(name);
                     continue;
                 }
-                if let Some(Err(reason)) = self.observed.passwords.0.get(&group.owner).filter(|_| group.password.is_some()) {
+                if let Some(Err(reason)) =
+                    self.observed.passwords.0.get(&group.owner).filter(|_| group.password.is_some())
+                {
                     // The next reconcile reads it again.
                     let rejection = reject(&vrf.name, &group.owner, reason);
                     self.plan.rejected.push(Rejection { retryable: true, ..rejection });
@@ -219,8 +226,10 @@ impl<'a> Planner<'a> {
         for (unit, reason) in excluded.reasons() {
             let ChangeUnit::Bgp(name) = unit else { continue };
             self.kept.insert(name.clone());
-            let groups = self.desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group)));
-            let mut named = groups.filter(|(_, group)| group_name(&self.desired.cluster, &group.owner) == *name);
+            let groups =
+                self.desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group)));
+            let mut named =
+                groups.filter(|(_, group)| group_name(&self.desired.cluster, &group.owner) == *name);
             if let Some((vrf, group)) = named.next() {
                 self.plan.rejected.push(reject(&vrf.name, &group.owner, reason));
             } else if let Some(vrf) = self.own(name).find_map(|(id, _)| id.vrf.as_ref()) {
@@ -262,7 +271,10 @@ impl<'a> Planner<'a> {
         let foreign = self.observed.instances.get(&vrf.name).map(|instance| &instance.neighbours);
         for neighbour in &neighbours {
             if foreign.is_some_and(|foreign| foreign.contains(neighbour)) {
-                return Some(format!("VRF {} has a neighbour {neighbour} already that is not ENO's", vrf.name));
+                return Some(format!(
+                    "VRF {} has a neighbour {neighbour} already that is not ENO's",
+                    vrf.name
+                ));
             }
             if let Some(other) = taken.get(neighbour) {
                 return Some(format!("neighbour {neighbour} is of {other} already"));
@@ -286,7 +298,8 @@ impl<'a> Planner<'a> {
         let stays = |group: &str| self.kept.contains(group) || !removes;
         let mut left: BTreeSet<&str> = BTreeSet::new();
         for (id, entry) in &observed.entries {
-            if let Some(vrf) = id.vrf.as_deref().filter(|_| stays(&entry.group) && !self.wanted.contains_key(&entry.group))
+            if let Some(vrf) =
+                id.vrf.as_deref().filter(|_| stays(&entry.group) && !self.wanted.contains_key(&entry.group))
             {
                 left.insert(vrf);
             }
@@ -312,7 +325,8 @@ impl<'a> Planner<'a> {
         for (name, (vrf, group)) in &self.wanted {
             let local_as = numbers.get(vrf.name.as_str()).copied().flatten();
             let change = self.group_change(name, vrf, group, local_as, &mut ids);
-            let sets_instance = matches!(self.plan.changes.instances.get(&vrf.name), Some(InstanceChange::Set { .. }));
+            let sets_instance =
+                matches!(self.plan.changes.instances.get(&vrf.name), Some(InstanceChange::Set { .. }));
             if change.set.is_empty() && !sets_instance {
                 continue;
             }
@@ -324,8 +338,11 @@ impl<'a> Planner<'a> {
             }
             let change = self.plan.changes.groups.entry(entry.group.clone()).or_default();
             change.is_there = true;
-            change.is_wanted |= self.wanted.contains_key(&entry.group);
-            if let Some(vrf) = &id.vrf {
+            if let Some((vrf, _)) = self.wanted.get(&entry.group) {
+                change.is_wanted = true;
+                change.vrf.clone_from(&vrf.name);
+            }
+            if let Some(vrf) = id.vrf.as_ref().filter(|_| !change.is_wanted) {
                 change.vrf.clone_from(vrf);
             }
             change.remove.insert(id.clone());
@@ -345,7 +362,8 @@ impl<'a> Planner<'a> {
         ids: &mut BTreeSet<EntryId>,
     ) -> GroupChange {
         let model = self.observed.model;
-        let password = group.password.as_ref().and_then(|_| self.observed.passwords.0.get(&group.owner)?.as_ref().ok());
+        let password =
+            group.password.as_ref().and_then(|_| self.observed.passwords.0.get(&group.owner)?.as_ref().ok());
         let local_as = (instance_as != Some(group.local_as)).then_some(group.local_as);
         let password_text = password.map(|password| &password.text);
         let values = GroupValues { name, vrf: &vrf.name, group, local_as, password: password_text };

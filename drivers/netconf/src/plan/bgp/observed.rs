@@ -180,7 +180,8 @@ pub fn group_name(cluster: &str, owner: &str) -> String {
         return mark(cluster) + name;
     }
     // FNV-1a. The name has to be the same in all versions.
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let start = &name[..name.floor_char_boundary(MAX_NAME - 9)];
     format!("{}{start}-{hash:08x}", mark(cluster))
 }

@@ -24,7 +24,8 @@ pub struct Tree {
 impl Tree {
     /// The text of the first leaf at a path of names below it.
     pub(crate) fn leaf(&self, path: &str) -> Option<&str> {
-        let found = path.split('/').try_fold(self, |at, name| at.children.iter().find(|one| one.name == name));
+        let found =
+            path.split('/').try_fold(self, |at, name| at.children.iter().find(|one| one.name == name));
         found.map(|leaf| leaf.text.as_str())
     }
 
@@ -48,7 +49,8 @@ impl Tree {
     }
 }
 
-/// What entries of a kind may have. All else in them is of others, and is not compared.
+/// What entries of a kind may have. All else in them is of others, and is not compared. An element that may be empty is
+/// among both.
 #[derive(Debug, Default)]
 struct Shape {
     leaves: BTreeSet<String>,
@@ -90,17 +92,21 @@ impl Shapes {
         for (kind, sample) in samples {
             let shape = kinds.entry(kind).or_default();
             let mut entered = String::new();
-            let walked = walk(&sample.into(), |_| Scope::Known, |step| {
-                match step {
-                    Step::Enter(path) => path.clone_into(&mut entered),
-                    Step::Leave(path, _) => {
-                        let below = below(path, kind).to_owned();
-                        let is_leaf = path == entered;
-                        drop(if is_leaf { shape.leaves.insert(below) } else { shape.inner.insert(below) });
+            let walked = walk(
+                &sample.into(),
+                |_| Scope::Known,
+                |step| {
+                    match step {
+                        Step::Enter(path) => path.clone_into(&mut entered),
+                        Step::Leave(path, _) => {
+                            let below = below(path, kind).to_owned();
+                            let list = if path == entered { &mut shape.leaves } else { &mut shape.inner };
+                            list.insert(below);
+                        }
                     }
-                }
-                Ok(())
-            });
+                    Ok(())
+                },
+            );
             // The samples are of this program, and a test reads them all.
             debug_assert!(walked.is_ok(), "{sample}");
         }
@@ -110,18 +116,22 @@ impl Shapes {
     /// The tree of an entry that is written as `xml`.
     pub(crate) fn tree(&self, kind: &'static str, xml: &str) -> Result<Tree, XmlError> {
         let (mut builder, mut built) = (Builder::default(), Tree::default());
-        walk(&Text::from(xml), |_| Scope::Known, |step| {
-            match step {
-                Step::Enter(path) if path == kind => builder = Builder::begin(kind, path),
-                Step::Enter(path) => builder.enter(path),
-                Step::Leave(path, text) => {
-                    if let Some(entry) = builder.leave(self, path, text) {
-                        built = entry.tree;
+        walk(
+            &Text::from(xml),
+            |_| Scope::Known,
+            |step| {
+                match step {
+                    Step::Enter(path) if path == kind => builder = Builder::begin(kind, path),
+                    Step::Enter(path) => builder.enter(path),
+                    Step::Leave(path, text) => {
+                        if let Some(entry) = builder.leave(self, path, text) {
+                            built = entry.tree;
+                        }
                     }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         Ok(built)
     }
 }
@@ -189,10 +199,9 @@ impl Builder {
             (below, text) = (format!("{around}/{name}").into(), value.into());
             name.clone_into(&mut ended.name);
         }
-        let is_leaf = shape.leaves.contains(&*below);
+        let is_leaf = ended.children.is_empty() && shape.leaves.contains(&*below);
         if is_leaf {
             ended.text = text.into_owned();
-            ended.children.clear();
             if (shapes.rules.is_default)(self.kind, &below, &ended.text) {
                 return None;
             }
@@ -232,7 +241,9 @@ fn normal(text: &str) -> Cow<'_, str> {
         return Cow::Owned(net.to_string());
     }
     match text.split_once('.') {
-        Some((whole, "0" | "00")) if whole.bytes().all(|digit| digit.is_ascii_digit()) => Cow::Borrowed(whole),
+        Some((whole, "0" | "00")) if whole.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Cow::Borrowed(whole)
+        }
         _ => Cow::Borrowed(text),
     }
 }
@@ -254,7 +265,8 @@ mod tests {
     #[test]
     fn trees_of_one_meaning_are_equal() {
         let tree = |xml: &str| shapes().tree("g", xml).unwrap();
-        let one = tree("<g><name>x</name><config><a>1</a></config><p><k>1</k></p><p><k>2001:DB8::0</k></p></g>");
+        let one =
+            tree("<g><name>x</name><config><a>1</a></config><p><k>1</k></p><p><k>2001:DB8::0</k></p></g>");
         for same in [
             "<g><p><k>2001:db8::</k></p><p><first/></p><config><a>1</a></config><name>x</name></g>",
             "<g><name>x</name><q/><config><a>1</a><other>2</other></config><p><k>1</k><l/></p><p><k>2001:db8::</k></p>\
