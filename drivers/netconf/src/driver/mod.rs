@@ -111,7 +111,7 @@ pub struct Device {
     /// The answer to the last lookup.
     answer: Option<Answer>,
     /// The BGP sessions of the last report.
-    sessions: Option<KnownSessions>,
+    bgp_sessions: Option<KnownSessions>,
     /// The passwords of BGP groups that this process has written.
     written: Written,
 }

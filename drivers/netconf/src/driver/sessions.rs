@@ -71,7 +71,7 @@ impl Looks {
     async fn finds_a_change(&self, targets: &Targets<Device>, target: &str) -> bool {
         // A device that is being reconciled is read anyway.
         let Some(device) = targets.idle(target) else { return false };
-        let (Some(open_session), Some(known)) = (&device.open_session, &device.sessions) else {
+        let (Some(open_session), Some(known)) = (&device.open_session, &device.bgp_sessions) else {
             return false;
         };
         match read(open_session, &known.wanted).await {
@@ -105,7 +105,7 @@ impl Device {
         let Some(applied) = &mut reconciled.applied else { return true };
         let wanted = WantedSessions::of(desired, applied);
         if wanted.is_empty() {
-            self.sessions = None;
+            self.bgp_sessions = None;
             looks.forget(target);
             return true;
         }
@@ -115,7 +115,7 @@ impl Device {
                 reconciled.notes.push(Note::new(NO_BGP_STATE, Item::TARGET, reason));
                 (Sessions::new(), true)
             }
-            Err(_) => (self.sessions.take().map(|known| known.sessions).unwrap_or_default(), false),
+            Err(_) => (self.bgp_sessions.take().map(|known| known.sessions).unwrap_or_default(), false),
         };
         if let Applied::Fabric { bgp, .. } = applied {
             for (owner, of) in &sessions {
@@ -125,7 +125,7 @@ impl Device {
             }
         }
         looks.record(target, wanted.are_established(&sessions));
-        self.sessions = Some(KnownSessions { wanted, sessions });
+        self.bgp_sessions = Some(KnownSessions { wanted, sessions });
         is_of_use
     }
 }

@@ -312,7 +312,7 @@ impl<'a> Parser<'a> {
             }
             Step::Leave(INSTANCE, _) => self.leave_instance(),
             Step::Leave(path, text) => match path.strip_prefix(INSTANCE) {
-                Some("/name") => text.clone_into(&mut self.vrf),
+                Some("/name") => (*text).clone_into(&mut self.vrf),
                 Some("/routing-options/autonomous-system/as-number") => {
                     self.instance.local_as = text.parse().ok();
                 }
@@ -338,8 +338,8 @@ impl<'a> Parser<'a> {
         let kind = built.kind;
         let ends = ["-import", "-export"];
         let group = match kind {
-            POLICY => ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name),
-            _ => &name,
+            POLICY => ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name.as_str()),
+            _ => name.as_str(),
         };
         let is_own = is_own_name(self.cluster, group);
         if kind == GROUP {

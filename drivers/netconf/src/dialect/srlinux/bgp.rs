@@ -311,7 +311,7 @@ impl Parser<'_> {
                     self.entry(built);
                 }
             }
-            Step::Leave("network-instance/name", text) => text.clone_into(&mut self.vrf),
+            Step::Leave("network-instance/name", text) => (*text).clone_into(&mut self.vrf),
             Step::Leave(INSTANCE, _) => {
                 let mut instance = std::mem::take(&mut self.instance);
                 instance.is_made = self.shares_as && !instance.has_others;
@@ -341,12 +341,12 @@ impl Parser<'_> {
         let name = built.tree.leaf(key).unwrap_or_default().to_owned();
         let ends = ["-import", "-export", "-accept", "-announce"];
         let group = match kind {
-            NEIGHBOR | MATCH => built.tree.leaf("peer-group").unwrap_or_default(),
-            PREFIX_SET | POLICY => ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name),
-            _ => &name,
+            NEIGHBOR | MATCH => built.tree.leaf("peer-group").unwrap_or_default().to_owned(),
+            PREFIX_SET | POLICY => ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name.as_str()).to_owned(),
+            _ => name.clone(),
         };
         let is_in_vrf = matches!(kind, GROUP | NEIGHBOR | MATCH);
-        if !is_own_name(self.cluster, group) {
+        if !is_own_name(self.cluster, &group) {
             self.instance.has_others |= is_in_vrf;
             if matches!(kind, NEIGHBOR | MATCH) {
                 self.kept.entry(name.len());

@@ -187,6 +187,12 @@ pub(super) fn plan_bgp(
     planner.plan
 }
 
+/// The entries of a group of ours on the device.
+fn own<'a>(observed: &'a ObservedBgp, group: &str) -> impl Iterator<Item = &'a EntryId> {
+    let of_group = observed.entries.iter().filter(move |(_, entry)| entry.group == group);
+    of_group.map(|(id, _)| id)
+}
+
 struct Planner<'a> {
     observed: &'a ObservedBgp,
     desired: &'a FabricDesired,
@@ -232,15 +238,10 @@ impl<'a> Planner<'a> {
                 groups.filter(|(_, group)| group_name(&self.desired.cluster, &group.owner) == *name);
             if let Some((vrf, group)) = named.next() {
                 self.plan.rejected.push(reject(&vrf.name, &group.owner, reason));
-            } else if let Some(vrf) = self.own(name).find_map(|(id, _)| id.vrf.as_ref()) {
+            } else if let Some(vrf) = own(self.observed, name).find_map(|id| id.vrf.as_ref()) {
                 self.plan.rejected.push(reject(vrf, name, reason));
             }
         }
-    }
-
-    /// The entries of a group of ours on the device.
-    fn own<'b>(&'b self, group: &'b str) -> impl Iterator<Item = (&'a EntryId, &'a OwnEntry)> + use<'a, 'b> {
-        self.observed.entries.iter().filter(move |(_, entry)| entry.group == group)
     }
 
     /// Why a group stays as it is. `taken`: the neighbours of the groups of this VRF before it.
@@ -367,7 +368,7 @@ impl<'a> Planner<'a> {
         let local_as = (instance_as != Some(group.local_as)).then_some(group.local_as);
         let password_text = password.map(|password| &password.text);
         let values = GroupValues { name, vrf: &vrf.name, group, local_as, password: password_text };
-        let is_there = self.own(name).next().is_some();
+        let is_there = own(self.observed, name).next().is_some();
         let mut change =
             GroupChange { vrf: vrf.name.clone(), is_wanted: true, is_there, ..GroupChange::default() };
         for WantedEntry { id, xml, has_password } in model.entries(&values) {
