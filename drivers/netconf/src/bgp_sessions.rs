@@ -150,9 +150,12 @@ pub(crate) fn state(text: &str) -> Option<BgpState> {
     })
 }
 
+/// The names of one thing.
+type Names = &'static [&'static str];
+
 /// The names of error codes, and of their subcodes from 1 on (RFC 4271, section 4.5; RFC 4486 for Cease), in lower case
 /// without anything between the words. Devices differ in some words.
-const ERRORS: [(u8, &[&str], &[&[&str]]); 6] = [
+const ERRORS: [(u8, Names, &[Names]); 6] = [
     (
         1,
         &["messageheadererror"],

@@ -301,7 +301,7 @@ impl FabricDevices for Switches {
             if open_session.fresh {
                 clash_detector.session_started();
             }
-            let result = transaction.run(context).await;
+            let result = Box::pin(transaction.run(context)).await;
             clash_detector.command_ended(confirmed(&result));
             device.own_routing = transaction.own_routing.into_inner().unwrap_or_else(PoisonError::into_inner);
             device.own_bgp = transaction.own_bgp.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -332,7 +332,7 @@ impl FabricDevices for Switches {
                     device.written.record(desired, &passwords, &reconciled);
                     let (looks, report) = (&self.looks, &mut reconciled);
                     if device.answer_lookup(&open_session, desired, report).await
-                        && device.read_sessions(looks, target, &open_session, desired, report).await
+                        && Box::pin(device.read_sessions(looks, target, &open_session, desired, report)).await
                     {
                         device.open_session = Some(open_session);
                     }

@@ -23,7 +23,7 @@ use crate::dialect::{BgpDialect, ParseError};
 use crate::memory::Counter;
 use crate::plan::{
     BgpModel, Builder, Built, Changes, EntryId, GroupValues, InstanceChange, ObservedBgp, ObservedInstance,
-    OwnEntry, Rules, Shapes, WantedEntry, is_own_name,
+    OwnEntry, Rules, Shapes, Tree, WantedEntry, is_own_name,
 };
 use crate::text::Text;
 use crate::xml::{Element, NETCONF, Scope, Step, escape, walk_tags};
@@ -361,7 +361,7 @@ impl<'a> Parser<'a> {
         }
         Builder::count(&mut self.kept, &built);
         if self.is_inactive {
-            built.tree = Default::default();
+            built.tree = Tree::default();
         }
         let vrf = (kind == GROUP).then(|| self.vrf.clone());
         let entry = OwnEntry::new(group, built);

@@ -342,7 +342,9 @@ impl Parser<'_> {
         let ends = ["-import", "-export", "-accept", "-announce"];
         let group = match kind {
             NEIGHBOR | MATCH => built.tree.leaf("peer-group").unwrap_or_default().to_owned(),
-            PREFIX_SET | POLICY => ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name.as_str()).to_owned(),
+            PREFIX_SET | POLICY => {
+                ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name.as_str()).to_owned()
+            }
             _ => name.clone(),
         };
         let is_in_vrf = matches!(kind, GROUP | NEIGHBOR | MATCH);

@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use eno_device_secrets::Hidden;
 use eno_schemas::{BgpGroup, FabricDesired, FabricVrf, Item, Rejection};
+use ipnet::IpNet;
 
 use super::{ChangeUnit, Exclusions};
 
@@ -289,7 +290,7 @@ impl<'a> Planner<'a> {
     fn router_id(&self, vrf: &str) -> Option<Ipv4Addr> {
         let vlans = self.desired.vlans.iter().filter(|_| self.observed.model.needs_router_id());
         let routed = vlans.filter_map(|vlan| vlan.routed.as_ref()).filter(|routed| routed.vrf == vrf);
-        let addresses = routed.flat_map(|routed| routed.addresses.iter().map(|net| net.addr()));
+        let addresses = routed.flat_map(|routed| routed.addresses.iter().map(IpNet::addr));
         let v4 = addresses.filter_map(|address| if let IpAddr::V4(v4) = address { Some(v4) } else { None });
         v4.min()
     }

@@ -145,6 +145,7 @@ pub struct ObservedParent {
 
 /// A routing instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the instance")]
 pub struct ObservedVrf {
     /// It is a VRF and not an instance of another type.
     pub is_vrf: bool,
