@@ -19,7 +19,8 @@ pub struct Identity {
     pub name: String,
     /// The kinds of targets that it configures.
     pub kinds: Vec<PayloadKind>,
-    /// Further capabilities: [`HOLD`](crate::HOLD), [`VRFS`](crate::VRFS), [`LOOKUPS`](crate::LOOKUPS), the dialects that it speaks. The host adds
+    /// Further capabilities: [`HOLD`](crate::HOLD), [`VRFS`](crate::VRFS), [`BGP`](crate::BGP),
+    /// [`DYNAMIC_NEIGHBOURS`](crate::DYNAMIC_NEIGHBOURS), [`LOOKUPS`](crate::LOOKUPS), the dialects that it speaks. The host adds
     /// [`PARTS`](crate::PARTS) for drivers of switches.
     pub capabilities: Vec<String>,
 }

@@ -29,4 +29,7 @@ pub use memory::{Memory, Share, TooLarge, json_size};
 pub use random::{random, random_up_to};
 pub use retry_after::retry_after;
 pub use secret_name::is_secret_name;
-pub use work::{HOLD, HoldOutcome, Intent, LOOKUPS, LatestCommand, PARTS, Phase, VISITS, VRFS, Work};
+pub use work::{
+    BGP, DYNAMIC_NEIGHBOURS, HOLD, HoldOutcome, Intent, LOOKUPS, LatestCommand, PARTS, Phase, VISITS, VRFS,
+    Work,
+};

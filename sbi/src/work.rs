@@ -17,6 +17,10 @@ pub const HOLD: &str = "hold";
 pub const PARTS: &str = "parts";
 /// The capability of drivers that know VRFs. Other drivers get none.
 pub const VRFS: &str = "vrfs";
+/// The capability of drivers that know the BGP groups of VRFs. Other drivers get none.
+pub const BGP: &str = "bgp";
+/// The capability of drivers that know groups of which any host of a network may be a neighbour.
+pub const DYNAMIC_NEIGHBOURS: &str = "dynamicNeighbours";
 /// The capability of drivers that answer the lookup of a command. Other drivers are not asked.
 pub const LOOKUPS: &str = "lookups";
 /// The capability of drivers whose processes visit each other ([`Visits`](crate::Visits)).

@@ -5,7 +5,8 @@
 //! 1. `text`, `xml`: large messages, and how they are read.
 //! 2. `reply`: the errors in replies.
 //! 3. `memory`: how much of a device is kept.
-//! 4. `plan`, `stations`: the changes of a device, and the owner of each VLAN; what it has learnt of probes.
+//! 4. `plan`, `stations`, `bgp_sessions`: the changes of a device, and the owner of each VLAN; what it has learnt of
+//!    probes; the state of its BGP sessions.
 //! 5. `hello`, `operation`, `notification`, `framing`: the messages, and the transaction profile of a device.
 //! 6. `dialect`: how a family of devices writes VLANs and ports.
 //! 7. `session`, `credentials`, `ssh`: NETCONF over SSH, and the logins for devices (IO).
@@ -15,6 +16,7 @@
 //!
 //! A dialect is a file or folder of `dialect` with its unit tests, and a line in [`dialect::DIALECTS`].
 
+pub mod bgp_sessions;
 pub mod credentials;
 pub mod dialect;
 pub mod driver;

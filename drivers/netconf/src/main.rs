@@ -17,6 +17,9 @@ const ABOUT: DriverAbout = DriverAbout {
     threads: None,
 };
 
+/// The mean interval between reads of BGP sessions while one is not established.
+const SESSION_INTERVAL: Duration = Duration::from_secs(10);
+
 #[derive(Debug, clap::Args)]
 struct Args {
     #[command(flatten)]
@@ -65,7 +68,14 @@ fn main() -> ExitCode {
         let credentials = args.credentials.source().await?;
         let confirm_timeout = Duration::from_secs(args.confirm_timeout);
         let audit_interval = Duration::from_secs(args.audit_interval);
-        let options = Options { dialects: DIALECTS, credentials, limits, confirm_timeout, audit_interval };
+        let options = Options {
+            dialects: DIALECTS,
+            credentials,
+            limits,
+            confirm_timeout,
+            audit_interval,
+            session_interval: SESSION_INTERVAL,
+        };
         Ok::<_, anyhow::Error>(NetconfDriver::new(options))
     })
 }

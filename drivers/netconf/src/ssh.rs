@@ -19,7 +19,7 @@ use crate::session::{Call, Notified, Session, SessionError, StreamSession};
 use crate::text::{Text, excerpt};
 
 /// The port of NETCONF over SSH (RFC 6242 section 6).
-const PORT: u16 = 830;
+pub(crate) const PORT: u16 = 830;
 /// Maximum characters of the device's own words in an error.
 const MAX_SHOWN: usize = 300;
 

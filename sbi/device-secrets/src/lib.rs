@@ -1,6 +1,9 @@
 //! The Secrets with the credentials of devices, and the logins that they are for. A command asks for a [`Login`]. Its
 //! driver gets a [`Permit`] only if the FabricDevice has the same address, host key and Secret, so no message decides
 //! where a password goes. The driver reads the Secret at each login and never passes it on.
+//!
+//! A Secret with what is written on a device, such as a password of BGP, has no FabricDevice that names it. Its owner names
+//! the FabricDevices in its annotation [`FOR_DEVICES`]. It is read with the permit of a login to one of them.
 
 mod login;
 mod permit;
@@ -14,7 +17,14 @@ use k8s_openapi::api::core::v1::Secret;
 pub use login::{Login, Mismatch};
 pub use permit::{Permit, PermitError};
 
+use eno_sbi::is_secret_name;
 use permit::API_LIMIT;
+
+/// The annotation of a Secret with the names of the FabricDevices on which it may be written, separated by commas. The
+/// Secret of a login has none.
+pub const FOR_DEVICES: &str = "eno.k8s.io/bgp-devices";
+/// The file beside a mounted Secret that takes its place. It has a line for each device, as `devices` beside a credential.
+const FOR_DEVICES_FILE: &str = "bgp-devices";
 
 /// Where Secrets are read from, and what confirms the logins that they are for.
 #[derive(Clone)]
@@ -81,6 +91,18 @@ pub enum SecretError {
         from: String,
         /// The error of the system.
         reason: String,
+    },
+    /// It is not for the device.
+    #[error(
+        "Secret {name:?} is not for {device}: {remedy}. No other word decides on which devices what a Secret holds is written"
+    )]
+    NotFor {
+        /// Its name.
+        name: String,
+        /// The FabricDevice.
+        device: String,
+        /// What its owner has to do.
+        remedy: String,
     },
     /// Keys are missing or empty.
     #[error("credential {name:?} lacks {keys}")]
@@ -149,11 +171,48 @@ impl DeviceSecret {
 impl SecretSource {
     /// Reads these keys of the Secret of a login.
     pub async fn read(&self, permit: &Permit, keys: &[&'static str]) -> Result<DeviceSecret, SecretError> {
-        let name = permit.login().secret()?;
+        self.read_keys(permit.login().secret()?, keys, None).await
+    }
+
+    /// Reads these keys of a Secret of any name, which a message may have chosen, if its owner says that it is for the
+    /// device of this login.
+    pub async fn read_for_device(
+        &self,
+        permit: &Permit,
+        name: &str,
+        keys: &[&'static str],
+    ) -> Result<DeviceSecret, SecretError> {
+        // The name becomes part of a path.
+        if !is_secret_name(name) {
+            return Err(SecretError::BadName(name.to_owned()));
+        }
+        self.read_keys(name, keys, Some(permit.login())).await
+    }
+
+    /// `device`: the login to the device that the Secret has to be for; `None`: it is permitted already.
+    async fn read_keys(
+        &self,
+        name: &str,
+        keys: &[&'static str],
+        device: Option<&Login>,
+    ) -> Result<DeviceSecret, SecretError> {
+        let not_for = |login: &Login, remedy: String| SecretError::NotFor {
+            name: name.to_owned(),
+            device: login.device().to_owned(),
+            remedy,
+        };
         let mut values = BTreeMap::new();
         match self {
             Self::Directory(directory) => {
                 let directory = directory.join(name);
+                if let Some(login) = device {
+                    let file = directory.join(FOR_DEVICES_FILE);
+                    let lines = tokio::fs::read_to_string(&file).await.unwrap_or_default();
+                    if !login.is_listed(&lines) {
+                        let remedy = format!("if it is, add to {} the line {}", file.display(), login.line());
+                        return Err(not_for(login, remedy));
+                    }
+                }
                 for key in keys {
                     match tokio::fs::read_to_string(directory.join(key)).await {
                         Ok(text) => drop(values.insert(*key, Hidden(text))),
@@ -179,6 +238,14 @@ impl SecretSource {
                 let secret = secret
                     .map_err(|_| unreadable(format!("no answer within {} s", API_LIMIT.as_secs())))?
                     .map_err(|error| unreadable(error.to_string()))?;
+                let named =
+                    secret.metadata.annotations.unwrap_or_default().remove(FOR_DEVICES).unwrap_or_default();
+                if let Some(login) =
+                    device.filter(|login| !named.split(',').any(|one| one.trim() == login.device()))
+                {
+                    let remedy = format!("if it is, name the FabricDevice in its annotation {FOR_DEVICES}");
+                    return Err(not_for(login, remedy));
+                }
                 let mut data = secret.data.unwrap_or_default();
                 for key in keys {
                     let Some(bytes) = data.remove(*key) else { continue };
@@ -198,6 +265,31 @@ mod tests {
     use eno_schemas::Device;
 
     use super::*;
+
+    #[tokio::test]
+    async fn mounted_secret_is_for_the_devices_that_it_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, key: &str, value: &str| {
+            std::fs::create_dir_all(directory.path().join(name)).unwrap();
+            std::fs::write(directory.path().join(name).join(key), value).unwrap();
+        };
+        put("leaf", "devices", "leaf1\n");
+        put("leaf", "password", "login");
+        put("bgp", "password", "s3cret\n");
+        let source = SecretSource::Directory(directory.path().to_owned());
+        let device = Device { credential: Some("leaf".into()), ..Device::new("leaf1") };
+        let permit = source.permit(Login::new("netconf", "gw1", &device)).await.unwrap();
+        let read = async |name: &str| source.read_for_device(&permit, name, &["password"]).await;
+        for name in ["bgp", "leaf", "none"] {
+            let refused = read(name).await.unwrap_err().to_string();
+            assert!(refused.contains("is not for gw1") && refused.contains("the line leaf1"), "{refused}");
+        }
+        put("bgp", "bgp-devices", "leaf2\n");
+        assert!(matches!(read("bgp").await, Err(SecretError::NotFor { .. })));
+        put("bgp", "bgp-devices", "leaf2\nleaf1\n");
+        assert_eq!(read("bgp").await.unwrap().line("password").unwrap().expose(), "s3cret");
+        assert!(matches!(read("../bgp").await, Err(SecretError::BadName(_))));
+    }
 
     #[tokio::test]
     async fn mounted_secrets_are_read_and_never_shown() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
-use eno_device_secrets::{Login, Permit, PermitError, SecretSource};
+use eno_device_secrets::{FOR_DEVICES, Login, Permit, PermitError, SecretSource};
 use eno_schemas::Device;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -139,6 +139,24 @@ async fn only_the_login_of_the_fabric_device_is_permitted() {
     assert_eq!(read.line("password").expect("a password").expose(), "s3cret");
     let of_neutron = cluster.source("eno-driver-neutron").await;
     let of_vim = of_neutron.permit(neutron(KEYSTONE)).await.expect("a permit");
+
+    // A Secret that its owner wants on a device, and no other one.
+    let named = |name: &str, devices: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "name": name, "namespace": "eno-devices", "annotations": { FOR_DEVICES: devices } },
+            "stringData": { "password": "bgp-s3cret" },
+        })
+    };
+    cluster.apply(named("blue", "leaf0, leaf1")).await;
+    cluster.apply(named("red", "leaf10")).await;
+    let read = source.read_for_device(&permit, "blue", &["password"]).await.expect("the Secret");
+    assert_eq!(read.line("password").expect("a password").expose(), "bgp-s3cret");
+    for name in ["red", "leaf1"] {
+        let refused =
+            source.read_for_device(&permit, name, &["password"]).await.expect_err("it is not for leaf1");
+        assert!(refused.to_string().contains(FOR_DEVICES), "{refused}");
+    }
 
     // What a forged command may say.
     let forged: [(&str, Login); 7] = [

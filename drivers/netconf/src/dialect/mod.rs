@@ -15,10 +15,12 @@ use std::fmt;
 
 use eno_schemas::{FabricDesired, VlanSet};
 
+use crate::bgp_sessions::{FoundSessions, WantedSessions};
 use crate::hello::{Hello, Profile};
 use crate::memory::Counter;
 use crate::plan::{
-    ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig, ObservedPort, ObservedRouting,
+    ChangeUnit, Changes, InterfaceState, Inventory, ObservedBgp, ObservedConfig, ObservedPort,
+    ObservedRouting,
 };
 use crate::reply::RpcError;
 use crate::stations::{Found, Wanted};
@@ -154,6 +156,11 @@ pub trait Dialect: Send + Sync {
         None
     }
 
+    /// How it reads BGP groups; `None`: ENO knows no BGP of such devices. [`render`](Self::render) writes their changes.
+    fn bgp(&self) -> Option<&dyn BgpDialect> {
+        None
+    }
+
     /// How it reads the MAC table; `None`: ENO does not know where such devices have it.
     fn mac_table(&self) -> Option<&dyn MacTableDialect> {
         None
@@ -176,6 +183,21 @@ pub trait RoutingDialect: Send + Sync {
 
     /// Parses the reply to `<get-config>` with that filter.
     fn parse_routing(&self, reply: &Text) -> Result<ObservedRouting, ParseError>;
+}
+
+/// How a dialect reads BGP groups of VRFs, and the state of their sessions. Pure.
+pub trait BgpDialect: Send + Sync {
+    /// The subtree filter for [`parse_bgp`](Self::parse_bgp): BGP of all VRFs, and the routing policies of the device.
+    fn filter_bgp(&self) -> String;
+
+    /// Parses the reply to `<get-config>` with that filter. `cluster`: whose groups are ours.
+    fn parse_bgp(&self, reply: &Text, cluster: &str) -> Result<ObservedBgp, ParseError>;
+
+    /// The operation, an XML element, that reads the state of all sessions.
+    fn sessions_request(&self) -> Text;
+
+    /// Picks the sessions of ours of the reply.
+    fn parse_sessions(&self, reply: &Text, wanted: &WantedSessions) -> Result<FoundSessions, ParseError>;
 }
 
 /// How a dialect reads the MAC table. Pure.

@@ -1,8 +1,10 @@
 //! OpenConfig: openconfig-network-instance, openconfig-interfaces, openconfig-vlan (openconfig/public).
 //!
 //! VLANs: `/network-instances/network-instance[name]/vlans/vlan[vlan-id]/config`, in the instance of type
-//! `DEFAULT_INSTANCE`. VRFs: [`routing`]. MAC table: [`mac_table`]. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
+//! `DEFAULT_INSTANCE`. VRFs: [`routing`]. BGP: [`bgp`]. MAC table: [`mac_table`]. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
 
+mod bgp;
+mod bgp_sessions;
 mod mac_table;
 mod routing;
 
@@ -14,7 +16,8 @@ use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
 use crate::dialect::{
-    Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces, select_interfaces, set_unfit,
+    BgpDialect, Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces, select_interfaces,
+    set_unfit,
 };
 use crate::hello::Hello;
 use crate::memory::Counter;
@@ -101,6 +104,7 @@ impl Dialect for OpenConfig {
             }
             xml.push_str("</network-instances>");
         }
+        bgp::render_policies(&mut xml, changes);
         let routed =
             changes.routing.routed.values().any(|change| change.set.is_some() || !change.remove.is_empty());
         if !changes.ports.is_empty() || routed {
@@ -117,6 +121,10 @@ impl Dialect for OpenConfig {
     }
 
     fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
+    fn bgp(&self) -> Option<&dyn BgpDialect> {
         Some(self)
     }
 

@@ -2,25 +2,31 @@
 
 mod lookup;
 mod open_session;
+mod passwords;
+mod sessions;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_device_secrets::SecretSource;
 use eno_fabric_driver::desired::Content;
-use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, audit_interval};
-use eno_sbi::{HOLD, Intent, LOOKUPS, Reconciled, VRFS, Work};
+use eno_fabric_driver::{Changes, FabricDevices, FabricDriver, Targets, audit_interval};
+use eno_sbi::{BGP, DYNAMIC_NEIGHBOURS, HOLD, Intent, LOOKUPS, Reconciled, VRFS, Work};
 use eno_schemas::{
     Applied, Command, FabricDesired, FabricPort, Generation, Outcome, PortBefore, Preview, Report, VlanSet,
 };
+use futures::Stream;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
 use crate::dialect::Dialects;
 use crate::driver::lookup::Answer;
 use crate::driver::open_session::OpenSession;
+use crate::driver::passwords::Written;
+use crate::driver::sessions::{KnownSessions, Looks};
 use crate::pacing::ReconnectPacer;
 use crate::plan::{ClashDetector, reported_vlans, with_reported_ports};
 use crate::session::Session as _;
@@ -52,6 +58,9 @@ pub struct Options {
     /// The mean interval between reads of a device without notifications; it varies by a quarter. `AuditInterval` of
     /// a FabricDevice takes precedence.
     pub audit_interval: Duration,
+    /// The mean interval between reads of the BGP sessions of a device while one is not established; six times that
+    /// otherwise.
+    pub session_interval: Duration,
 }
 
 /// Configures switches over NETCONF.
@@ -69,6 +78,10 @@ pub struct Switches {
     reconnects: Arc<ReconnectPacer>,
     /// Tells the host of targets to reconcile again.
     changes: Changes,
+    /// The looks at BGP sessions.
+    looks: Looks,
+    /// Hashes passwords. No other process has the same.
+    hasher: RandomState,
 }
 
 /// The cached state of a device. Losing it costs a read.
@@ -79,6 +92,8 @@ pub struct Device {
     verified: Option<Verified>,
     /// Whether anything of ours was there at the last read of VRFs in this session; `None`: there was no such read.
     own_routing: Option<bool>,
+    /// The same of BGP.
+    own_bgp: Option<bool>,
     /// All VLANs that were ours at the last report that names any state.
     own_before: VlanSet,
     /// The device did not answer the last connection attempt.
@@ -95,6 +110,10 @@ pub struct Device {
     prior_state: ReportedPriorState,
     /// The answer to the last lookup.
     answer: Option<Answer>,
+    /// The BGP sessions of the last report.
+    bgp_sessions: Option<KnownSessions>,
+    /// The passwords of BGP groups that this process has written.
+    written: Written,
 }
 
 /// A verified command.
@@ -181,6 +200,8 @@ impl FabricDevices for Switches {
             reconnects: Arc::default(),
             connecting: Semaphore::new(MAX_CONNECTS),
             connecting_to_lost: Semaphore::new(MAX_CONNECTS_TO_LOST),
+            looks: Looks::new(options.session_interval),
+            hasher: RandomState::new(),
             options,
             changes,
         }
@@ -188,7 +209,8 @@ impl FabricDevices for Switches {
 
     fn capabilities(&self) -> Vec<String> {
         let dialects = self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name()));
-        [HOLD, LOOKUPS, VRFS].map(str::to_owned).into_iter().chain(dialects).collect()
+        let all = [BGP, DYNAMIC_NEIGHBOURS, HOLD, LOOKUPS, VRFS].map(str::to_owned);
+        all.into_iter().chain(dialects).collect()
     }
 
     async fn reconcile(&self, device: &mut Device, work: &Work, desired: &FabricDesired) -> Reconciled {
@@ -218,6 +240,9 @@ impl FabricDevices for Switches {
             device.own_before = reported_vlans(applied);
         }
         let clash_detector = device.clash_detector(desired, work.reported());
+        // Boxed, since each reconcile holds this future.
+        let reading = self.options.credentials.clone();
+        let passwords = Box::pin(device.written.read(&reading, &self.hasher, target, desired)).await;
         let mut intent = work.intent();
         let (mut reconnected, mut applied_again) = (false, false);
         loop {
@@ -244,7 +269,7 @@ impl FabricDevices for Switches {
             let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             if open_session.fresh {
-                device.own_routing = None;
+                (device.own_routing, device.own_bgp) = (None, None);
             }
             let transaction = Transaction {
                 session: &open_session.session,
@@ -261,6 +286,8 @@ impl FabricDevices for Switches {
                 read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
                 own_routing: Mutex::new(device.own_routing),
+                own_bgp: Mutex::new(device.own_bgp),
+                passwords: &passwords.passwords,
                 running_lock: Mutex::default(),
             };
             let context = RunContext {
@@ -274,9 +301,10 @@ impl FabricDevices for Switches {
             if open_session.fresh {
                 clash_detector.session_started();
             }
-            let result = transaction.run(context).await;
+            let result = Box::pin(transaction.run(context)).await;
             clash_detector.command_ended(confirmed(&result));
             device.own_routing = transaction.own_routing.into_inner().unwrap_or_else(PoisonError::into_inner);
+            device.own_bgp = transaction.own_bgp.into_inner().unwrap_or_else(PoisonError::into_inner);
             let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match result {
                 Ok(mut reconciled) => {
@@ -301,7 +329,11 @@ impl FabricDevices for Switches {
                             deviations: KnownDeviations::of(items),
                         });
                     }
-                    if device.answer_lookup(&open_session, desired, &mut reconciled).await {
+                    device.written.record(desired, &passwords, &reconciled);
+                    let (looks, report) = (&self.looks, &mut reconciled);
+                    if device.answer_lookup(&open_session, desired, report).await
+                        && Box::pin(device.read_sessions(looks, target, &open_session, desired, report)).await
+                    {
                         device.open_session = Some(open_session);
                     }
                     return reconciled;
@@ -372,6 +404,7 @@ impl FabricDevices for Switches {
         let clash_detector =
             device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
         let work = Work::alone(Arc::clone(command));
+        let passwords = device.written.masked(desired);
         let info = self.info(&open_session, &desired.device);
         let transaction = Transaction {
             session: &open_session.session,
@@ -387,6 +420,8 @@ impl FabricDevices for Switches {
             read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
             own_routing: Mutex::new(device.own_routing),
+            own_bgp: Mutex::new(device.own_bgp),
+            passwords: &passwords,
             running_lock: Mutex::default(),
         };
         let preview = match transaction.preview().await {
@@ -401,7 +436,12 @@ impl FabricDevices for Switches {
         Some(preview)
     }
 
-    async fn forget(&self, _: &str, device: &tokio::sync::Mutex<Device>) {
+    fn found_changed(&self, targets: Arc<Targets<Device>>) -> impl Stream<Item = String> + Send + 'static {
+        self.looks.clone().changed(targets)
+    }
+
+    async fn forget(&self, target: &str, device: &tokio::sync::Mutex<Device>) {
+        self.looks.forget(target);
         if let Some(open_session) = device.lock().await.open_session.take() {
             open_session.close().await;
         }

@@ -16,7 +16,7 @@ use crate::dialect::{Dialect, Dialects, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
-use crate::plan::{Baseline, concerns_routing, interfaces};
+use crate::plan::{Baseline, concerns_bgp, concerns_routing, interfaces};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 
@@ -40,6 +40,8 @@ pub(super) struct OpenSession {
     watched: BTreeSet<String>,
     /// Its subscription selects what it notifies of, and VRFs are not among it.
     without_vrfs: bool,
+    /// The same of BGP.
+    without_bgp: bool,
     _watch: AbortOnDropHandle<()>,
 }
 
@@ -47,7 +49,7 @@ impl OpenSession {
     /// The session is open, has the parameters of this command, and notifies of the VRFs that the command is about.
     pub(super) fn fits(&self, desired: &FabricDesired) -> bool {
         let endpoint = &desired.device;
-        if self.without_vrfs && concerns_routing(desired) {
+        if self.without_vrfs && concerns_routing(desired) || self.without_bgp && concerns_bgp(desired) {
             return false;
         }
         let same = (
@@ -155,6 +157,11 @@ impl Switches {
             of_interest += &routing.filter_routing(desired);
             without_vrfs = false;
         }
+        let mut without_bgp = dialect.bgp().is_some();
+        if let Some(bgp) = dialect.bgp().filter(|_| concerns_bgp(desired)) {
+            of_interest += &bgp.filter_bgp();
+            without_bgp = false;
+        }
         let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
             let selects = subscribe.contains(&of_interest);
@@ -163,6 +170,7 @@ impl Switches {
                 Ok(_) => {
                     subscribed = true;
                     without_vrfs &= selects;
+                    without_bgp &= selects;
                     break;
                 }
                 Err(error) => debug!(target, %error, "no notifications"),
@@ -188,6 +196,7 @@ impl Switches {
             fresh: true,
             baseline: None,
             without_vrfs: subscribed && without_vrfs,
+            without_bgp: subscribed && without_bgp,
             change_seen: subscribed.then_some(change_seen),
             watched: interfaces.into_iter().map(str::to_owned).collect(),
             _watch: AbortOnDropHandle::new(watch),

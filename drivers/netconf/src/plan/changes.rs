@@ -22,6 +22,8 @@ pub enum ChangeUnit {
     Vrf(String),
     /// What leads a VLAN into a VRF: its interfaces and its routes.
     Routed(VlanId),
+    /// A BGP group, by its name on the device.
+    Bgp(String),
 }
 
 /// Units that stay as they are on the device. Those that can't be changed have a reason.
@@ -73,6 +75,10 @@ impl Exclusions {
 
     pub(super) fn routed(&self, vid: VlanId) -> bool {
         self.0.contains_key(&ChangeUnit::Routed(vid))
+    }
+
+    pub(super) fn bgp(&self, group: &str) -> bool {
+        self.0.contains_key(&ChangeUnit::Bgp(group.to_owned()))
     }
 
     pub(super) fn vlan(&self, vid: VlanId) -> bool {

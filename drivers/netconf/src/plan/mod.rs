@@ -29,6 +29,7 @@ use eno_schemas::{
 };
 
 mod baseline;
+mod bgp;
 mod changes;
 mod closed_trunks;
 mod identifier_clash;
@@ -41,6 +42,11 @@ mod tagged;
 pub(crate) mod test_states;
 
 pub use baseline::{Baseline, Unsettled};
+pub use bgp::{
+    BgpChanges, BgpModel, EntryChange, EntryId, GroupChange, GroupValues, InstanceChange, ObservedBgp,
+    ObservedInstance, OwnEntry, Password, Passwords, Shapes, Tree, WantedEntry, concerns_bgp, group_name,
+};
+pub(crate) use bgp::{Builder, Built, Rules, is_own_name};
 pub use changes::{ChangeUnit, Changes, Exclusions, ModeChange, PortChange};
 pub use closed_trunks::{is_emptied, with_reported_ports};
 pub use identifier_clash::ClashDetector;
@@ -51,7 +57,7 @@ pub(crate) use routing::family;
 pub use routing::{
     InterfaceValues, ObservedInterface, ObservedParent, ObservedRoute, ObservedRouting, ObservedVrf,
     RouteKey, RoutedChange, RoutedId, Routing, RoutingChanges, RoutingPlan, VrfChange, concerns_routing,
-    has_ours, plan_routing, switched,
+    has_ours, has_own_bgp, plan_routing, switched,
 };
 pub use tagged::Tagged;
 
@@ -445,7 +451,7 @@ fn reject_excluded(
                     rejected.push(Rejection::permanent(item, reason.clone()));
                 }
             }
-            ChangeUnit::Vrf(_) | ChangeUnit::Routed(_) => {}
+            ChangeUnit::Vrf(_) | ChangeUnit::Routed(_) | ChangeUnit::Bgp(_) => {}
         }
     }
 }
@@ -502,17 +508,9 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let (closed, before) =
         (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
     let (vrfs, routed) = (routing.vrfs, routing.routed);
-    Applied::Fabric {
-        vlans,
-        ports,
-        carried,
-        closed,
-        before,
-        vrfs,
-        routed,
-        lookup: None,
-        bgp: BTreeMap::new(),
-    }
+    // The driver adds the sessions.
+    let bgp = routing.bgp.into_iter().map(|owner| (owner, Vec::new())).collect();
+    Applied::Fabric { vlans, ports, carried, closed, before, vrfs, routed, lookup: None, bgp }
 }
 
 #[cfg(test)]

@@ -34,6 +34,17 @@ pub struct ObservedConfig {
     pub memory: Kept,
 }
 
+impl ObservedConfig {
+    /// The device has the passwords of all BGP groups of the command.
+    pub(crate) fn assume_passwords_written(&mut self) {
+        if let Routing::Read(read) = &mut self.routing
+            && let Some(bgp) = &mut read.bgp
+        {
+            bgp.passwords.assume_written();
+        }
+    }
+}
+
 /// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of
 /// a type of the dialect, or nothing.
 #[derive(Clone, Debug, Default)]

@@ -65,7 +65,8 @@ impl<S: Session> Transaction<'_, S> {
             Err(error) => return Err(error.into()),
         }
         let Some(read) = read else { return Ok(()) };
-        let now = self.parse(read.await?, view, inventory).await?;
+        let mut now = self.parse(read.await?, view, inventory).await?;
+        now.assume_passwords_written();
         let changes = plan(&now, &with_new_port_memory(self.desired, planned), excluded).changes;
         if changes.is_empty() {
             return Ok(());

@@ -264,6 +264,19 @@ fn routing(
         let unit = Some(ChangeUnit::Vrf(name.clone()));
         drift_notes.add(Item::vrf(name), unit, || format!("VRF {name} {what}"));
     }
+    // What no device shows, the password, is no drift.
+    let groups = changes.bgp.groups.iter().filter(|(_, change)| !change.is_password());
+    for (name, change) in groups.filter(|(_, change)| !known.vrfs.contains(&change.vrf)) {
+        let what = match (change.is_wanted, change.is_there) {
+            (false, _) => "there although not wanted",
+            (true, true) => "changed",
+            (true, false) => "missing",
+        };
+        let unit = Some(ChangeUnit::Bgp(name.clone()));
+        // Without its VRF, only what it used is left.
+        let item = if change.vrf.is_empty() { Item::TARGET } else { Item::vrf(&change.vrf) };
+        drift_notes.add(item, unit, || format!("the BGP group {name} {what}"));
+    }
     for vid in changes.routed.keys().copied().filter(|vid| !known.routed.contains(*vid)) {
         let unit = Some(ChangeUnit::Routed(vid));
         match desired.vlans.get(vid).and_then(|vlan| vlan.routed.as_ref()) {

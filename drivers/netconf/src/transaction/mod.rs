@@ -27,6 +27,9 @@
 //! as present, and the device would roll it back a minute later. Such a commit may still be in progress when the next
 //! session begins. So that session asks for it after its first read, and again under the locks.
 //!
+//! BGP is read after the VRFs, by a `get-config` of its own, if the command has groups, if the last read found any of ours,
+//! and at the first read of each session of a device with VRFs.
+//!
 //! A confirmation without a persist-id proves nothing, since the device may have rolled back before. So it is followed
 //! by a read.
 
@@ -53,8 +56,8 @@ use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Plan, applied, interfaces, ours,
-    plan, with_new_port_memory,
+    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Passwords, Plan, applied,
+    interfaces, ours, plan, with_new_port_memory,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
@@ -96,6 +99,10 @@ pub struct Transaction<'a, S> {
     pub clash_detector: &'a ClashDetector,
     /// Whether anything of ours was there at the last read of VRFs; `None`: this session has not read any.
     pub own_routing: Mutex<Option<bool>>,
+    /// The same of BGP.
+    pub own_bgp: Mutex<Option<bool>>,
+    /// The passwords of the command's BGP groups.
+    pub passwords: &'a Passwords,
     /// Whether the running datastore was locked, or the device can't; `None`: not tried yet.
     pub running_lock: Mutex<Option<RunningLock>>,
 }
@@ -420,6 +427,8 @@ impl<S: Session> Transaction<'_, S> {
         let (mut reply, mut repeated) = (read.await?, Repetition::new());
         loop {
             let mut now = self.parse(reply, view, inventory).await?;
+            // Nothing shows which password a device has.
+            now.assume_passwords_written();
             // While VLANs were contested, the plan has no removals.
             if !before.contested.is_empty() {
                 now.contested.clone_from(&before.contested);

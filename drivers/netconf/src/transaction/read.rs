@@ -7,8 +7,9 @@ use eno_schemas::DeviceRole;
 
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Exclusions, Inventory, ObservedConfig, ObservedPort, Plan, Routing, Unsettled,
-    concerns_routing, has_ours, interfaces, plan, switched_or_routed,
+    Baseline, Exclusions, Inventory, ObservedBgp, ObservedConfig, ObservedPort, ObservedRouting, Plan,
+    Routing, Unsettled, concerns_bgp, concerns_routing, has_ours, has_own_bgp, interfaces, plan,
+    switched_or_routed,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
@@ -91,6 +92,10 @@ impl<S: Session> Transaction<'_, S> {
         }
         observed.routing = Box::pin(self.read_routing()).await?;
         if observed.routing.read().is_some() {
+            let is_read = observed.routing.read().is_some_and(|read| read.bgp.is_some());
+            if is_read {
+                *self.own_bgp.lock().unwrap_or_else(PoisonError::into_inner) = Some(has_own_bgp(&observed));
+            }
             *self.own_routing.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(has_ours(&observed, &self.desired.cluster));
         }
@@ -128,7 +133,29 @@ impl<S: Session> Transaction<'_, S> {
             }
             reply => reply?,
         };
-        Ok(Routing::Read(Box::new(routing.parse_routing(&reply)?)))
+        let mut read = routing.parse_routing(&reply)?;
+        read.bgp = self.read_bgp(&read).await?;
+        Ok(Routing::Read(Box::new(read)))
+    }
+
+    /// Reads BGP, of a device with these VRFs. A device that refuses that and needs none is one without BGP.
+    async fn read_bgp(&self, routing: &ObservedRouting) -> Result<Option<ObservedBgp>, TransactionError> {
+        let Some(bgp) = self.dialect.bgp() else { return Ok(None) };
+        let is_needed = concerns_bgp(self.desired);
+        let found = *self.own_bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_have_ours = found.unwrap_or_else(|| routing.vrfs.values().any(|vrf| vrf.is_vrf));
+        if !is_needed && !may_have_ours {
+            return Ok(None);
+        }
+        let reply = match self.read(&bgp.filter_bgp()).await {
+            Err(CallError::Refused { .. }) if !is_needed && found.is_none() => {
+                *self.own_bgp.lock().unwrap_or_else(PoisonError::into_inner) = Some(false);
+                return Ok(None);
+            }
+            reply => reply?,
+        };
+        let passwords = self.passwords.clone();
+        Ok(Some(ObservedBgp { passwords, ..bgp.parse_bgp(&reply, &self.desired.cluster)? }))
     }
 
     /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether

@@ -398,6 +398,7 @@ impl<S: Session> Trials<'_, '_, S> {
             for wait in std::iter::once(Duration::ZERO).chain(READ_BACK_WAITS) {
                 tokio::time::sleep(wait).await;
                 let mut now = transaction.reread(view, &mut inventory.cloned()).await?;
+                now.assume_passwords_written();
                 now.contested.clone_from(&self.observed.contested);
                 if plan(&now, &desired, excluded).changes.is_empty() {
                     return Ok(true);

@@ -10,7 +10,7 @@ use eno_device_secrets::{Login, SecretSource};
 use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::hello::Hello;
-use eno_driver_netconf::plan::{Baseline, ClashDetector};
+use eno_driver_netconf::plan::{Baseline, ClashDetector, Passwords};
 use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::{Limits, SshSession};
 use eno_driver_netconf::text::Text;
@@ -208,6 +208,8 @@ pub async fn run_first_transaction<S: Session>(
         own_before: &VlanSet::EMPTY,
         read_baseline: Mutex::default(),
         own_routing: Mutex::new(own_routing),
+        own_bgp: Mutex::default(),
+        passwords: &Passwords::default(),
         clash_detector: &ClashDetector::default(),
         running_lock: Mutex::default(),
     };
@@ -226,6 +228,7 @@ pub fn options(credentials: &Path) -> Options {
         },
         confirm_timeout: Duration::from_mins(1),
         audit_interval: Duration::from_hours(1),
+        session_interval: Duration::from_millis(200),
     }
 }
 

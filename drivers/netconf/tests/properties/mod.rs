@@ -1,5 +1,6 @@
 //! Properties of each dialect: one edit reaches the desired state and leaves foreign configuration unchanged.
 
+mod bgp;
 mod device;
 mod ieee8021q;
 mod junos;

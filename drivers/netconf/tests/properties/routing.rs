@@ -93,7 +93,7 @@ pub struct Led {
 }
 
 prop_compose! {
-    fn any_led()(
+    pub fn any_led()(
         vrf in "[xyz]",
         port in 0..PORTS.len(),
         addresses in prop::collection::btree_set((any::<bool>(), 1_u8..4), 1..3),
@@ -165,7 +165,7 @@ pub fn desired(
     }
 }
 
-fn any_foreign() -> impl Strategy<Value = Foreign> {
+pub fn any_foreign() -> impl Strategy<Value = Foreign> {
     let vrf = (prop::bool::weighted(0.7), any::<bool>(), 0_u8..16)
         .prop_map(|(is_wanted, has_route, settings)| ForeignVrf { is_wanted, has_route, settings });
     let vrfs = prop::collection::btree_map("[wx]", vrf, 0..2);
@@ -186,19 +186,26 @@ fn any_state() -> impl Strategy<Value = (BTreeMap<u16, Led>, BTreeSet<String>)> 
 }
 
 impl Subject {
-    fn parse(&self, nodes: &[Node]) -> ObservedConfig {
+    pub fn parse(&self, nodes: &[Node]) -> ObservedConfig {
         let reply = device::reply(nodes);
         let mut observed =
             self.dialect.parse(&reply.clone().into(), &EMPTY_INVENTORY).expect("it reads VLANs");
         observed.vlans.settle("c1");
-        let routing =
-            self.dialect.routing().expect("it has VRFs").parse_routing(&reply.into()).expect("it reads VRFs");
+        let reply = reply.into();
+        let mut routing =
+            self.dialect.routing().expect("it has VRFs").parse_routing(&reply).expect("it reads VRFs");
+        let bgp = self.dialect.bgp().expect("it has BGP").parse_bgp(&reply, "c1");
+        routing.bgp = Some(bgp.expect("it reads BGP"));
         observed.routing = Routing::Read(Box::new(routing));
         observed
     }
 
     /// Applies a desired state in one edit. Also returns the report.
-    fn apply(&self, nodes: &[Node], desired: &FabricDesired) -> Result<(Vec<Node>, Applied), TestCaseError> {
+    pub fn apply(
+        &self,
+        nodes: &[Node],
+        desired: &FabricDesired,
+    ) -> Result<(Vec<Node>, Applied), TestCaseError> {
         let before = self.parse(nodes);
         let planned = plan(&before, desired, &Exclusions::default());
         let edit = self.dialect.render(&before, &planned.changes).to_string();
@@ -207,8 +214,24 @@ impl Subject {
         let again = plan(&after, desired, &Exclusions::default());
         prop_assert!(again.changes.is_empty(), "{:?} is left to do after {}", again.changes, edit);
         let report = applied(&after, &with_new_port_memory(desired, &planned));
-        let Applied::Fabric { vrfs, routed, vlans, ports, .. } = &report else { unreachable!() };
-        let is_rejected = |item: &Item| planned.rejected.iter().any(|rejection| rejection.item == *item);
+        let Applied::Fabric { vrfs, routed, vlans, ports, bgp, .. } = &report else { unreachable!() };
+        // A group is rejected with its VRF, which may be there all the same.
+        let is_of_group = |reason: &str| reason.starts_with("BGPSessionGroup/");
+        for (vrf, group) in desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group)))
+        {
+            let of_group = |reason: &str| reason.starts_with(&format!("{}: ", group.owner));
+            let mut of_vrf = planned.rejected.iter().filter(|one| one.item == Item::vrf(&vrf.name));
+            let refused = of_vrf.any(|one| of_group(&one.reason) || !is_of_group(&one.reason));
+            prop_assert_ne!(
+                bgp.contains_key(&group.owner),
+                refused,
+                "{}: {:?}",
+                group.owner,
+                planned.rejected
+            );
+        }
+        let is_rejected =
+            |item: &Item| planned.rejected.iter().any(|one| one.item == *item && !is_of_group(&one.reason));
         for vrf in &desired.vrfs {
             prop_assert_ne!(vrfs.contains(&vrf.name), is_rejected(&Item::vrf(&vrf.name)), "VRF {}", vrf.name);
         }
@@ -282,8 +305,23 @@ pub const OPENCONFIG: Subject = Subject {
             ("protocol", &["identifier", "name"]),
             ("static", &["prefix"]),
             ("next-hops/next-hop", &["index"]),
+            ("peer-groups/peer-group", &["peer-group-name"]),
+            ("neighbors/neighbor", &["neighbor-address"]),
+            ("dynamic-neighbor-prefix", &["prefix"]),
+            ("afi-safis/afi-safi", &["afi-safi-name"]),
+            ("prefix-sets/prefix-set", &["name"]),
+            ("prefixes/prefix", &["ip-prefix", "masklength-range"]),
+            ("policy-definition", &["name"]),
+            ("statement", &["name"]),
         ],
-        leaf_lists: &["trunk-vlans", "import-route-target", "export-route-target"],
+        leaf_lists: &[
+            "trunk-vlans",
+            "import-route-target",
+            "export-route-target",
+            "import-policy",
+            "export-policy",
+            "config/communities",
+        ],
         choices: &[],
         presence: &[],
         ranges: &[("trunk-vlans", "..")],
@@ -387,7 +425,7 @@ fn openconfig_renders_the_model() {
     OPENCONFIG.check_edit(false, include_str!("golden/openconfig-switch.xml"));
 }
 
-const JUNOS: Subject = Subject {
+pub const JUNOS: Subject = Subject {
     dialect: &QFX,
     model: &Model {
         lists: &[
@@ -398,8 +436,15 @@ const JUNOS: Subject = Subject {
             ("instance", &["name"]),
             ("route", &["name"]),
             ("rib", &["name"]),
+            ("bgp/group", &["name"]),
+            ("group/neighbor", &["name"]),
+            ("policy-statement", &["name"]),
+            ("term", &["name"]),
+            ("route-filter", &["address", "choice-ident"]),
+            ("policy-options/community", &["name"]),
+            ("then/community", &["choice-ident", "community-name"]),
         ],
-        leaf_lists: &["members", "next-hop"],
+        leaf_lists: &["members", "next-hop", "group/import", "group/export", "allow"],
         choices: &[],
         presence: &[
             "interface",
@@ -410,6 +455,10 @@ const JUNOS: Subject = Subject {
             "vrf-table-label",
             "auto-export",
             "no-readvertise",
+            "accept",
+            "reject",
+            "unicast",
+            "teardown",
         ],
         ranges: &[("members", "-")],
     },
@@ -511,7 +560,7 @@ fn junos_renders_the_model() {
     JUNOS.check_edit(false, include_str!("golden/junos-switch.xml"));
 }
 
-const SRLINUX: Subject = Subject {
+pub const SRLINUX: Subject = Subject {
     dialect: &SrLinux,
     model: &Model {
         lists: &[
@@ -521,12 +570,20 @@ const SRLINUX: Subject = Subject {
             ("address", &["ip-prefix"]),
             ("bgp-instance", &["id"]),
             ("route", &["prefix"]),
-            ("group", &["name"]),
+            ("group", &["name|group-name"]),
             ("nexthop", &["index"]),
+            ("bgp/neighbor", &["peer-address"]),
+            ("accept/match", &["prefix"]),
+            ("afi-safi", &["afi-safi-name"]),
+            ("routing-policy/prefix-set", &["name"]),
+            ("prefix-set/prefix", &["ip-prefix", "mask-length-range"]),
+            ("community-set", &["name"]),
+            ("routing-policy/policy", &["name"]),
+            ("statement", &["name"]),
         ],
-        leaf_lists: &[],
+        leaf_lists: &["import-policy", "export-policy", "member", "allowed-peer-as"],
         choices: &[],
-        presence: &["untagged", "static-routes", "next-hop-groups"],
+        presence: &["untagged", "static-routes", "next-hop-groups", "protocols/bgp"],
         ranges: &[],
     },
     device: srlinux,

@@ -12,11 +12,13 @@
 //! The schema allows to delete a VLAN that an interface still names, also an unlisted one; the plan keeps such a
 //! VLAN.
 //!
-//! VRFs: see the module `routing`. The MAC table: see the module `mac_table`.
+//! VRFs: see the module `routing`. BGP: see the module `bgp`. The MAC table: see the module `mac_table`.
 //!
 //! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`). So the
 //! driver removes only what it has read under the lock.
 
+mod bgp;
+mod bgp_sessions;
 mod inherit;
 mod locate_error;
 mod mac_table;
@@ -30,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::VlanId;
 
-use crate::dialect::{Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces};
+use crate::dialect::{BgpDialect, Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces};
 use crate::hello::{Hello, Profile, Target};
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
@@ -204,6 +206,10 @@ impl Dialect for Junos {
     }
 
     fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
+    fn bgp(&self) -> Option<&dyn BgpDialect> {
         Some(self)
     }
 

@@ -18,7 +18,7 @@ use eno_sbi::TooLarge;
 use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
-use super::Junos;
+use super::{Junos, bgp};
 use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;
 use crate::plan::{
@@ -415,6 +415,9 @@ pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<Change
         .flatten()
         .flat_map(|text| text.split(|c: char| c.is_whitespace() || "[]\"'`,;()<>=".contains(c)))
         .collect();
+    if let Some(group) = changes.routing.bgp.group_of(words.iter().copied()) {
+        return Some(group);
+    }
     let routed = |vid: VlanId| changes.routing.routed.contains_key(&vid).then_some(vid);
     let named = words.iter().find_map(|word| RoutedId::of_unit(word, IRB).and_then(|id| routed(id.vid)));
     let unit = || {
@@ -550,6 +553,7 @@ pub(super) fn render_vrfs(xml: &mut Text, junos: Junos, observed: &ObservedConfi
         }
         render_members(xml, current, changes, name);
         render_routes(xml, observed, current, changes, name);
+        bgp::render_protocols(xml, changes, name);
         xml.push_str("</instance>");
     }
     xml.push_str("</routing-instances>");

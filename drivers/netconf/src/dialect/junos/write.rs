@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::routing;
 use super::{
     ALL, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
 };
+use super::{bgp, routing};
 use crate::plan::{Changes, Mode, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
@@ -53,6 +53,7 @@ pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes)
         xml.push_str("</interfaces>");
     }
     routing::render_vrfs(&mut xml, junos, observed, changes);
+    bgp::render_policies(&mut xml, junos, changes);
     xml.push_str("</configuration>");
     xml
 }

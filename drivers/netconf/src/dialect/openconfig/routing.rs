@@ -13,7 +13,7 @@ use eno_sbi::TooLarge;
 use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
-use super::{IANA_IF_TYPE, INTERFACES, NETWORK_INSTANCE, NETWORK_INSTANCE_TYPES, OpenConfig, VLAN};
+use super::{IANA_IF_TYPE, INTERFACES, NETWORK_INSTANCE, NETWORK_INSTANCE_TYPES, OpenConfig, VLAN, bgp};
 use crate::dialect::locate_error::predicates;
 use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;
@@ -26,7 +26,7 @@ use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const IP: &str = "http://openconfig.net/yang/interfaces/ip";
-const POLICY_TYPES: &str = "http://openconfig.net/yang/policy-types";
+pub(super) const POLICY_TYPES: &str = "http://openconfig.net/yang/policy-types";
 const TYPES: &str = "http://openconfig.net/yang/openconfig-types";
 
 /// The name of the static routes of a VRF that has none.
@@ -220,6 +220,8 @@ impl Parser {
                 if self.protocol.0 == "STATIC" {
                     vrf.static_routes = Some(text.to_owned());
                     vrf.keeps_static_routes |= text != STATIC_ROUTES;
+                } else if self.protocol.0 == "BGP" {
+                    vrf.has_bgp = true;
                 } else if self.protocol.0 != "DIRECTLY_CONNECTED" {
                     vrf.has_others = true;
                 }
@@ -382,9 +384,13 @@ impl Parser {
 
 /// The unit of the change of VRFs that an error is about.
 pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<ChangeUnit> {
+    let keys = predicates(error.location().unwrap_or_default());
+    if let Some(group) = changes.routing.bgp.group_of(keys.iter().map(|(_, value)| *value)) {
+        return Some(group);
+    }
     let (mut vrf, mut vid, mut port) = (None, None, None);
     let named = |vid: VlanId| changes.routing.routed.contains_key(&vid).then_some(vid);
-    for (key, value) in predicates(error.location().unwrap_or_default()) {
+    for (key, value) in keys {
         match key {
             "name" if changes.routing.vrfs.contains_key(value) => vrf = Some(value),
             "name" if irb_vid(value).and_then(named).is_some() => vid = irb_vid(value),
@@ -424,7 +430,14 @@ pub(super) fn render_vrf(xml: &mut Text, observed: &ObservedConfig, changes: &Ch
     }
     let current = current.unwrap_or(&unknown);
     render_members(xml, current, changes, name);
-    render_routes(xml, current, changes, name);
+    let mut protocols = Text::new();
+    render_routes(&mut protocols, current, changes, name);
+    bgp::render_protocol(&mut protocols, observed, changes, name);
+    if !protocols.is_empty() {
+        xml.push_str("<protocols>");
+        xml.append(protocols);
+        xml.push_str("</protocols>");
+    }
     xml.push_str("</network-instance>");
 }
 
@@ -544,10 +557,10 @@ fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name:
         escape(protocol)
     );
     if added.is_empty() && !current.keeps_static_routes && current.next_hops.keys().all(goes) {
-        let _ = write!(xml, "<protocols><protocol nc:operation=\"remove\">{key}</protocol></protocols>");
+        let _ = write!(xml, "<protocol nc:operation=\"remove\">{key}</protocol>");
         return;
     }
-    let _ = write!(xml, "<protocols><protocol>{key}<config>{key}</config><static-routes>");
+    let _ = write!(xml, "<protocol>{key}<config>{key}</config><static-routes>");
     let prefixes: BTreeSet<IpNet> = added.keys().chain(removed.keys()).copied().collect();
     for prefix in prefixes {
         if goes(&prefix) {
@@ -579,7 +592,7 @@ fn render_routes(xml: &mut Text, current: &ObservedVrf, changes: &Changes, name:
         }
         xml.push_str("</next-hops></static>");
     }
-    xml.push_str("</static-routes></protocol></protocols>");
+    xml.push_str("</static-routes></protocol>");
 }
 
 /// Renders the interfaces that lead VLANs into VRFs.

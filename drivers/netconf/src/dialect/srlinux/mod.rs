@@ -13,10 +13,12 @@
 //! - Without `vlan-tagging`, the only subinterface of a port receives all frames, whatever their tags. If it is
 //!   bridged, the port is an access port. On a port that becomes a trunk it becomes the subinterface for untagged
 //!   frames.
-//! - VRFs: see the module `routing`. The MAC table: see the module `mac_table`.
+//! - VRFs: see the module `routing`. BGP: see the module `bgp`. The MAC table: see the module `mac_table`.
 //! - A mac-vrf can't be renamed. Adoption replaces it by one of our name with the same interfaces, in one edit. A
 //!   mac-vrf with settings that would be lost can't be adopted.
 
+mod bgp;
+mod bgp_sessions;
 mod mac_table;
 mod parse;
 mod render;
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use eno_schemas::{VlanId, parse_vlan_name};
 
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces};
+use crate::dialect::{BgpDialect, Dialect, MacTableDialect, ParseError, RoutingDialect, named_interfaces};
 use crate::hello::Hello;
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
@@ -171,6 +173,10 @@ impl Dialect for SrLinux {
     }
 
     fn routing(&self) -> Option<&dyn RoutingDialect> {
+        Some(self)
+    }
+
+    fn bgp(&self) -> Option<&dyn BgpDialect> {
         Some(self)
     }
 

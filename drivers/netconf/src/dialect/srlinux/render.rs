@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use super::routing;
 use super::{
     Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, SrLinuxLayout, Subinterfaces, TAGGING,
     UNTAGGED, VLANS, Vrf,
 };
+use super::{bgp, routing};
 use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
@@ -73,6 +73,7 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
         render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);
     }
     routing::render(&mut xml, observed, changes);
+    bgp::render_policies(&mut xml, changes);
     xml
 }
 

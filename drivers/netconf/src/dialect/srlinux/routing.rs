@@ -15,7 +15,7 @@ use eno_sbi::TooLarge;
 use eno_schemas::{FabricDesired, FabricVrf, VlanId};
 use ipnet::IpNet;
 
-use super::{INTERFACES, Member, NETWORK_INSTANCE, SrLinux, VLANS, push_interfaces, scope, vid_of_name};
+use super::{INTERFACES, Member, NETWORK_INSTANCE, SrLinux, VLANS, bgp, push_interfaces, scope, vid_of_name};
 use crate::dialect::locate_error::predicates;
 use crate::dialect::{ParseError, RoutingDialect};
 use crate::memory::Counter;
@@ -282,7 +282,11 @@ impl Parser {
 pub(super) fn locate_error(error: &RpcError, changes: &Changes) -> Option<ChangeUnit> {
     let routed = |vid: VlanId| changes.routing.routed.contains_key(&vid).then_some(vid);
     let (mut vrf, mut vid, mut of_switched) = (None, None, false);
-    for (key, value) in predicates(error.location().unwrap_or_default()) {
+    let keys = predicates(error.location().unwrap_or_default());
+    if let Some(group) = changes.routing.bgp.group_of(keys.iter().map(|(_, value)| *value)) {
+        return Some(group);
+    }
+    for (key, value) in keys {
         match key {
             "name" if changes.routing.vrfs.contains_key(value) => vrf = Some(value),
             "name" => {
@@ -328,8 +332,21 @@ pub(super) fn render(xml: &mut Text, observed: &ObservedConfig, changes: &Change
         let unknown = ObservedVrf::default();
         let current = observed.routing.read().and_then(|read| read.vrfs.get(name)).unwrap_or(&unknown);
         let _ = write!(xml, "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name>{key}</name>");
+        let mut protocols = Text::new();
         if let Some(VrfChange::Set { vrf, description }) = changes.routing.vrfs.get(name) {
-            render_values(xml, current, vrf, description);
+            let _ = write!(
+                xml,
+                "<type xmlns:srl_nokia-netinst=\"{NETWORK_INSTANCE}\">srl_nokia-netinst:ip-vrf</type>\
+                 <description>{}</description>",
+                escape(description)
+            );
+            render_targets(&mut protocols, current, vrf);
+        }
+        bgp::render_protocol(&mut protocols, changes, name);
+        if !protocols.is_empty() {
+            xml.push_str("<protocols>");
+            xml.append(protocols);
+            xml.push_str("</protocols>");
         }
         for change in changes.routing.routed.values() {
             for (_, id) in change.leave.iter().filter(|(vrf, _)| vrf == name) {
@@ -423,13 +440,8 @@ fn render_unit(xml: &mut Text, values: &InterfaceValues, current: Option<&Observ
     xml.push_str("</subinterface>");
 }
 
-fn render_values(xml: &mut Text, current: &ObservedVrf, vrf: &FabricVrf, description: &str) {
-    let _ = write!(
-        xml,
-        "<type xmlns:srl_nokia-netinst=\"{NETWORK_INSTANCE}\">srl_nokia-netinst:ip-vrf</type>\
-         <description>{}</description>",
-        escape(description)
-    );
+/// Renders the distinguisher and the targets of a VRF.
+fn render_targets(xml: &mut Text, current: &ObservedVrf, vrf: &FabricVrf) {
     if current.has_values_of(vrf) {
         return;
     }
@@ -437,16 +449,16 @@ fn render_values(xml: &mut Text, current: &ObservedVrf, vrf: &FabricVrf, descrip
         vrf.route_distinguisher.is_some() || !vrf.import_targets.is_empty() || !vrf.export_targets.is_empty()
     };
     if !has_any(vrf) {
-        let _ = write!(xml, "<protocols><bgp-vpn xmlns=\"{BGP_VPN}\"{REMOVE}/></protocols>");
+        let _ = write!(xml, "<bgp-vpn xmlns=\"{BGP_VPN}\"{REMOVE}/>");
         return;
     }
-    let _ = write!(xml, "<protocols><bgp-vpn xmlns=\"{BGP_VPN}\"><bgp-instance><id>1</id>");
+    let _ = write!(xml, "<bgp-vpn xmlns=\"{BGP_VPN}\"><bgp-instance><id>1</id>");
     xml.push_str("<route-distinguisher>");
     leaf(xml, "rd", "", vrf.route_distinguisher.as_ref(), current.route_distinguisher.as_ref());
     xml.push_str("</route-distinguisher><route-target>");
     leaf(xml, "export-rt", "target:", vrf.export_targets.first(), current.export_targets.first());
     leaf(xml, "import-rt", "target:", vrf.import_targets.first(), current.import_targets.first());
-    xml.push_str("</route-target></bgp-instance></bgp-vpn></protocols>");
+    xml.push_str("</route-target></bgp-instance></bgp-vpn>");
 }
 
 /// Sets a leaf, or removes it with its value.

@@ -7,7 +7,7 @@ use eno_schemas::{FabricVrf, VlanId};
 use ipnet::IpNet;
 
 use super::observed::RoutedId;
-use crate::plan::ChangeUnit;
+use crate::plan::{BgpChanges, ChangeUnit};
 
 /// The changes of the VRFs of a device, which a dialect renders beside those of its VLANs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct RoutingChanges {
     pub vrfs: BTreeMap<String, VrfChange>,
     /// What changes for each VLAN that is led into a VRF.
     pub routed: BTreeMap<VlanId, RoutedChange>,
+    /// What changes of BGP.
+    pub bgp: BgpChanges,
 }
 
 /// A change of a VRF itself.
@@ -76,20 +78,22 @@ pub struct InterfaceValues {
 impl RoutingChanges {
     /// True when there is no change.
     pub fn is_empty(&self) -> bool {
-        self.vrfs.is_empty() && self.routed.is_empty()
+        self.vrfs.is_empty() && self.routed.is_empty() && self.bgp.is_empty()
     }
 
-    /// The VRFs and VLANs that change.
+    /// The VRFs, VLANs and BGP groups that change.
     pub fn units(&self) -> impl Iterator<Item = ChangeUnit> {
         let routed = self.routed.keys().copied().map(ChangeUnit::Routed);
-        self.vrfs.keys().cloned().map(ChangeUnit::Vrf).chain(routed)
+        let groups = self.bgp.groups.keys().cloned().map(ChangeUnit::Bgp);
+        self.vrfs.keys().cloned().map(ChangeUnit::Vrf).chain(routed).chain(groups)
     }
 
-    /// The numbers of VRFs and interfaces that are made or changed, and that are removed.
+    /// The numbers of VRFs, interfaces and BGP groups that are made or changed, and that are removed.
     pub fn added_and_removed(&self) -> (usize, usize) {
         let removed = self.vrfs.values().filter(|change| **change == VrfChange::Remove).count()
-            + self.routed.values().filter(|change| change.only_removes()).count();
-        (self.vrfs.len() + self.routed.len() - removed, removed)
+            + self.routed.values().filter(|change| change.only_removes()).count()
+            + self.bgp.groups.values().filter(|change| change.only_removes()).count();
+        (self.vrfs.len() + self.routed.len() + self.bgp.groups.len() - removed, removed)
     }
 
     /// The VRF is removed with all that it has.
@@ -103,7 +107,7 @@ impl RoutingChanges {
             let members = change.join.iter().chain(&change.leave).map(|(vrf, _)| vrf);
             members.chain(change.add_routes.keys().chain(&change.remove_routes).map(|route| &route.vrf))
         });
-        self.vrfs.keys().chain(routed).map(String::as_str).collect()
+        self.vrfs.keys().chain(routed).map(String::as_str).chain(self.bgp.vrfs()).collect()
     }
 }
 

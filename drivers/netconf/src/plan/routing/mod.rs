@@ -20,6 +20,7 @@ use eno_schemas::{
 };
 use ipnet::IpNet;
 
+use super::bgp::{BgpPlan, concerns_bgp, plan_bgp, reject_all};
 use super::{ChangeUnit, Exclusions, ObservedConfig};
 
 mod changes;
@@ -46,6 +47,8 @@ pub struct RoutingPlan {
     pub vrfs: BTreeSet<String>,
     /// The VLANs whose interfaces and routes are as desired.
     pub routed: VlanSet,
+    /// The owners of the BGP groups that are as desired.
+    pub bgp: BTreeSet<String>,
 }
 
 /// Whether a command has anything to do with VRFs.
@@ -74,10 +77,18 @@ pub fn own_interfaces<'a>(
     read.flat_map(|read| &read.interfaces).filter(|(id, interface)| interface.is_ours(cluster, id.vid))
 }
 
-/// Whether the device has a VRF or an interface of ours.
+/// Whether the device has a VRF, an interface or a BGP group of ours.
 pub fn has_ours(observed: &ObservedConfig, cluster: &str) -> bool {
     let mut vrfs = observed.routing.read().into_iter().flat_map(|read| &read.vrfs);
-    vrfs.any(|(name, vrf)| vrf.is_ours(cluster, name)) || own_interfaces(observed, cluster).next().is_some()
+    vrfs.any(|(name, vrf)| vrf.is_ours(cluster, name))
+        || own_interfaces(observed, cluster).next().is_some()
+        || has_own_bgp(observed)
+}
+
+/// Whether the device has a BGP group of ours, or what one uses.
+pub fn has_own_bgp(observed: &ObservedConfig) -> bool {
+    let bgp = observed.routing.read().and_then(|read| read.bgp.as_ref());
+    bgp.is_some_and(|bgp| !bgp.entries.is_empty())
 }
 
 /// Computes the difference. `switched`: the VLANs that are on the device after the change.
@@ -104,10 +115,12 @@ pub fn plan_routing(
                 kept: VlanSet::EMPTY,
                 wanted: BTreeMap::new(),
                 refused: VlanSet::EMPTY,
+                with_bgp: BTreeSet::new(),
                 plan: RoutingPlan::default(),
             };
             planner.reject_excluded();
             planner.plan_vrfs();
+            planner.plan_bgp();
             planner.plan_interfaces();
             planner.remove_interfaces();
             planner.plan_routes();
@@ -195,6 +208,8 @@ struct Planner<'a> {
     wanted: BTreeMap<VlanId, (RoutedId, &'a RoutedInterface)>,
     /// The VLANs of which a route is refused.
     refused: VlanSet,
+    /// The VRFs in which BGP of others is left.
+    with_bgp: BTreeSet<String>,
     plan: RoutingPlan,
 }
 
@@ -266,6 +281,21 @@ impl<'a> Planner<'a> {
             return Ok(set());
         }
         if current.agrees_with(vrf) { Ok(None) } else { Err(difference(current, vrf)) }
+    }
+
+    fn plan_bgp(&mut self) {
+        let removes = self.removes();
+        let BgpPlan { changes, rejected, groups, kept_in } = match &self.observed.bgp {
+            Some(read) => plan_bgp(read, self.desired, &self.usable, self.excluded, removes),
+            None if concerns_bgp(self.desired) => {
+                reject_all(self.desired, "ENO knows no BGP of devices with this dialect")
+            }
+            None => BgpPlan::default(),
+        };
+        let unread = self.observed.vrfs.iter().filter(|(_, vrf)| vrf.has_bgp && self.observed.bgp.is_none());
+        self.with_bgp = unread.map(|(name, _)| name.clone()).chain(kept_in).collect();
+        (self.plan.changes.bgp, self.plan.bgp) = (changes, groups);
+        self.plan.rejected.extend(rejected);
     }
 
     fn plan_interfaces(&mut self) {
@@ -473,7 +503,7 @@ impl<'a> Planner<'a> {
         for (name, vrf) in unwanted.filter(|_| self.removes()).collect::<Vec<_>>() {
             let is_left = |id: &RoutedId| left.contains(&(name.clone(), id.clone()));
             let stays = |id: &RoutedId| !is_left(id) && !self.is_gone(id);
-            if vrf.has_others || vrf.interfaces.keys().any(stays) {
+            if vrf.has_others || self.with_bgp.contains(name) || vrf.interfaces.keys().any(stays) {
                 let message =
                     format!("VRF {name} is not removed: interfaces or settings of others are in it");
                 self.plan.notes.push(Note::new("StillUsed", Item::vrf(name), message));

@@ -8,7 +8,7 @@ use eno_schemas::{FabricVrf, VlanId, is_vlan_name, vrf_description};
 use ipnet::IpNet;
 
 use crate::memory::Kept;
-use crate::plan::Layout;
+use crate::plan::{Layout, ObservedBgp};
 
 /// What a session knows of the routing of a device.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +42,8 @@ pub struct ObservedRouting {
     pub one_target: bool,
     /// A prefix of a VRF has one entry with one owner and one preference.
     pub one_route: bool,
+    /// The BGP groups, if they were read.
+    pub bgp: Option<ObservedBgp>,
     /// The dialect's own state between reading and writing.
     pub layout: Layout,
     /// The memory that it takes.
@@ -143,6 +145,7 @@ pub struct ObservedParent {
 
 /// A routing instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the instance")]
 pub struct ObservedVrf {
     /// It is a VRF and not an instance of another type.
     pub is_vrf: bool,
@@ -162,6 +165,8 @@ pub struct ObservedVrf {
     pub interfaces: BTreeMap<RoutedId, String>,
     /// It has other interfaces, or more that is not read.
     pub has_others: bool,
+    /// It has BGP, which is read apart.
+    pub has_bgp: bool,
     /// Its static routes to next hops, by prefix and next hop.
     pub routes: BTreeMap<(IpNet, IpAddr), ObservedRoute>,
     /// The number of next hops of each prefix, with those that are no addresses.

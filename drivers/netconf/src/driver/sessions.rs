@@ -1,0 +1,149 @@
+//! Watches the BGP sessions of a command: their state is part of each report, and a look every few seconds finds what
+//! changed since.
+//!
+//! A look reads nothing but sessions, of a device that nobody uses at that moment. A change makes the host of targets
+//! reconcile the device again, so a report goes out only then. A look whose session broke finds nothing: the next
+//! reconcile reads again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_fabric_driver::Targets;
+use eno_sbi::{AuditSchedule, Reconciled};
+use eno_schemas::{Applied, FabricDesired, Item, Note};
+use futures::{Stream, StreamExt as _, stream};
+use tracing::debug;
+
+use super::{Device, OpenSession};
+use crate::bgp_sessions::{FoundSessions, Sessions, WantedSessions, reported};
+use crate::session::{CallError, Session as _};
+
+/// The kind of the note that the state of sessions can't be read.
+const NO_BGP_STATE: &str = "NoBgpState";
+/// How much longer the interval of looks is while all sessions are established.
+const ESTABLISHED_FACTOR: u32 = 6;
+/// Maximum devices that are looked at at a time. One that hangs does not hold up the others.
+const MAX_LOOKS: usize = 64;
+
+/// The looks at the sessions of all devices.
+#[derive(Clone, Debug)]
+pub(super) struct Looks {
+    schedule: Arc<AuditSchedule>,
+    interval: Duration,
+}
+
+/// The sessions of the last report of a device.
+pub(super) struct KnownSessions {
+    wanted: WantedSessions,
+    sessions: Sessions,
+}
+
+impl Looks {
+    /// None yet. `interval`: the mean time between two looks at a device while one of its sessions is not established.
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { schedule: Arc::default(), interval }
+    }
+
+    /// No look at this device any more.
+    pub(super) fn forget(&self, target: &str) {
+        self.schedule.forget(target);
+    }
+
+    fn record(&self, target: &str, are_established: bool) {
+        let interval = self.interval * if are_established { ESTABLISHED_FACTOR } else { 1 };
+        self.schedule.record_read(target, interval);
+    }
+
+    /// The devices of which a session changed.
+    pub(super) fn changed(
+        self,
+        targets: Arc<Targets<Device>>,
+    ) -> impl Stream<Item = String> + Send + 'static + use<> {
+        let schedule = Arc::clone(&self.schedule);
+        let due = stream::unfold(schedule, async |schedule| Some((schedule.next().await, schedule)));
+        let looked = due.map(move |target| {
+            let (looks, targets) = (self.clone(), Arc::clone(&targets));
+            async move { looks.finds_a_change(&targets, &target).await.then_some(target) }
+        });
+        looked.buffer_unordered(MAX_LOOKS).filter_map(std::future::ready)
+    }
+
+    async fn finds_a_change(&self, targets: &Targets<Device>, target: &str) -> bool {
+        // A device that is being reconciled is read anyway.
+        let Some(device) = targets.idle(target) else { return false };
+        let (Some(open_session), Some(known)) = (&device.open_session, &device.bgp_sessions) else {
+            return false;
+        };
+        match read(open_session, &known.wanted).await {
+            Ok(Ok(found)) => {
+                self.record(target, known.wanted.are_established(&found.sessions));
+                reported(&found.sessions) != reported(&known.sessions)
+            }
+            Ok(Err(reason)) => {
+                debug!(target, reason, "no state of BGP sessions");
+                false
+            }
+            Err(error) => {
+                debug!(target, %error, "no state of BGP sessions");
+                false
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Puts the sessions into the report on a state that was read back. Returns false when the session with the device is
+    /// of no further use.
+    pub(super) async fn read_sessions(
+        &mut self,
+        looks: &Looks,
+        target: &str,
+        open_session: &OpenSession,
+        desired: &FabricDesired,
+        reconciled: &mut Reconciled,
+    ) -> bool {
+        let Some(applied) = &mut reconciled.applied else { return true };
+        let wanted = WantedSessions::of(desired, applied);
+        if wanted.is_empty() {
+            self.bgp_sessions = None;
+            looks.forget(target);
+            return true;
+        }
+        let (sessions, is_of_use) = match read(open_session, &wanted).await {
+            Ok(Ok(found)) => (found.sessions, true),
+            Ok(Err(reason)) => {
+                reconciled.notes.push(Note::new(NO_BGP_STATE, Item::TARGET, reason));
+                (Sessions::new(), true)
+            }
+            Err(_) => (self.bgp_sessions.take().map(|known| known.sessions).unwrap_or_default(), false),
+        };
+        if let Applied::Fabric { bgp, .. } = applied {
+            for (owner, of) in &sessions {
+                if let Some(group) = bgp.get_mut(owner) {
+                    group.clone_from(of);
+                }
+            }
+        }
+        looks.record(target, wanted.are_established(&sessions));
+        self.bgp_sessions = Some(KnownSessions { wanted, sessions });
+        is_of_use
+    }
+}
+
+/// Reads the sessions; the inner error is the reason why the device can't tell. An error: the session is of no further
+/// use.
+async fn read(
+    open_session: &OpenSession,
+    wanted: &WantedSessions,
+) -> Result<Result<FoundSessions, String>, CallError> {
+    let dialect = open_session.dialect;
+    let Some(bgp) = dialect.bgp() else {
+        return Ok(Err(format!("the dialect {} reads no BGP sessions", dialect.name())));
+    };
+    let reply = match open_session.session.call(bgp.sessions_request()).await {
+        Err(refused @ CallError::Refused { .. }) => return Ok(Err(refused.to_string())),
+        reply => reply?,
+    };
+    let found = bgp.parse_sessions(&reply, wanted);
+    Ok(found.map_err(|error| format!("its BGP sessions can't be read: {error}")))
+}
