@@ -142,7 +142,15 @@ pub fn complete(instances: &BTreeMap<String, BgpView>, known: &Sessions, data_pl
         // A neighbour that was removed after the last look is gone.
         let present =
             |session: &&BgpSession| session.dynamic || bgp.neighbours.contains_key(&session.address);
-        let mut sessions: Vec<BgpSession> = known.iter().filter(present).cloned().chain(unknown).collect();
+        let with_group = |session: &BgpSession| {
+            let networks = bgp.dynamic_neighbours.iter().filter(|(net, _)| net.contains(&session.address));
+            let network = networks.max_by_key(|(net, _)| net.prefix_len()).map(|(_, neighbour)| neighbour);
+            let neighbour = bgp.neighbours.get(&session.address).or(network);
+            let group = neighbour.and_then(|neighbour| neighbour.group.clone());
+            BgpSession { group, ..session.clone() }
+        };
+        let known = known.iter().filter(present).map(with_group);
+        let mut sessions: Vec<BgpSession> = known.chain(unknown).collect();
         sessions.sort_by_key(|session| session.address);
         (name.clone(), sessions)
     };
@@ -206,9 +214,11 @@ mod tests {
         let neighbour = BgpNeighbourView { hold_time: 90, ..BgpNeighbourView::default() };
         let disabled = BgpNeighbourView { disabled: true, ..neighbour.clone() };
         let neighbours = [("10.7.0.1", &neighbour), ("10.7.0.2", &neighbour), ("10.7.0.3", &disabled)];
+        let grouped = BgpNeighbourView { group: Some("workers".to_owned()), ..neighbour.clone() };
         let bgp = BgpView {
             asn: 65000,
             neighbours: neighbours.map(|(text, own)| (address(text), own.clone())).into(),
+            dynamic_neighbours: [("10.7.0.0/24".parse().expect("a network"), grouped)].into(),
             ..BgpView::default()
         };
         let instances: BTreeMap<_, _> = [("blue".to_owned(), bgp.clone())].into();
@@ -219,6 +229,8 @@ mod tests {
         let known = vec![known("10.7.0.2", false), known("10.7.0.9", true), known("10.7.0.8", false)];
         let states = |data_plane| {
             let all = complete(&instances, &[("blue".to_owned(), known.clone())].into(), data_plane);
+            let groups: Vec<_> = all["blue"].iter().map(|session| session.group.as_deref()).collect();
+            assert_eq!(groups, [None, None, None, Some("workers")]);
             all["blue"].iter().map(|session| (session.address, session.state)).collect::<Vec<_>>()
         };
         let expected = |first| {

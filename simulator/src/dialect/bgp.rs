@@ -145,7 +145,7 @@ pub struct PolicyRule {
 
 impl PolicyRule {
     /// The rule that decides all routes.
-    pub(super) fn all(result: PolicyResult) -> Self {
+    pub(crate) fn all(result: PolicyResult) -> Self {
         Self {
             prefixes: None,
             except: false,

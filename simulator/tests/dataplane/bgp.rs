@@ -145,7 +145,7 @@ async fn workers_and_vrf_exchange_what_policies_let_through() {
     second.configure(&["router bgp 65001", "neighbor 10.7.0.254 remote-as 64999"]);
     eventually("it is not announced", || first.learnt("ipv4") == ["10.7.0.0/24", "198.51.100.0/24"]).await;
     testbed
-        .until(&python, "gw1", &filter("blue", WORKERS[1]), &format!("{ESTABLISHED}.*<local-as>64999<"))
+        .until(&python, "gw1", &filter("blue", WORKERS[1]), &format!("<local-as>64999<.*{ESTABLISHED}"))
         .await;
     let answer = testbed.until(&python, "gw1", &filter("blue", WORKERS[0]), ESTABLISHED).await;
     assert_eq!(value(&answer, "established-transitions"), "1");

@@ -82,7 +82,6 @@ struct Neighbour {
     remote_as: u32,
     local_as: u32,
     bgp_state: String,
-    peer_group: Option<String>,
     peer_subnet_range_group: Option<String>,
     remote_router_id: Option<Ipv4Addr>,
     local_router_id: Option<Ipv4Addr>,
@@ -168,7 +167,8 @@ impl Neighbour {
         };
         BgpSession {
             address,
-            group: self.peer_group,
+            // That of the configuration has another name.
+            group: None,
             dynamic: self.peer_subnet_range_group.is_some(),
             state,
             peer_as: Some(self.remote_as).filter(|asn| *asn != 0),
@@ -219,7 +219,7 @@ mod tests {
 
     /// Output of FRR 8.4.4, abridged.
     const SHOWN: &str = r#"{
-  "10.7.0.1":{"remoteAs":65001,"localAs":65000,"peerGroup":"range-10.7.0.0/24",
+  "10.7.0.1":{"remoteAs":65001,"localAs":65000,
     "peerSubnetRangeGroup":"10.7.0.0/24","remoteRouterId":"10.7.0.1","localRouterId":"10.7.0.254",
     "bgpState":"Established","bgpTimerUpEstablishedEpoch":1795916882,"bgpTimerHoldTimeMsecs":9000,
     "bgpTimerKeepAliveIntervalMsecs":3000,

@@ -123,8 +123,7 @@ fn change_of_a_neighbour_touches_no_other() {
     let protected = config(&[("10.7.0.1", with_password), ("10.7.0.2", neighbour())]);
     assert_eq!(change(&before, &protected), ["neighbor 10.7.0.1 password p"]);
     assert_eq!(change(&protected, &before), ["no neighbor 10.7.0.1 password"]);
-    let none = FrrConfig::default();
-    assert_eq!(before.change_to(&none).commands[4], "no router bgp 65000");
+    assert_eq!(change(&before, &FrrConfig::default())[0], "no router bgp 65000");
 }
 
 #[test]
