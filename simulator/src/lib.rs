@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod bgp_sessions;
 mod control;
 mod dataplane;
 mod datastores;
@@ -38,7 +39,9 @@ pub use dataplane::{
     PortWire, PortWireError, VrfStatus, Wire,
 };
 pub use dialect::{
-    HandEdit, PortMode, PortView, RouteView, RoutedView, View, VlanSet, VlanSetError, VlanView, VrfView,
+    BfdView, BgpFamilyView, BgpNeighbourView, BgpView, GracefulRestartView, HandEdit, MaximumPrefixes,
+    PolicyResult, PolicyRule, PortMode, PortView, PrefixRange, RouteSource, RouteView, RoutedView, View,
+    VlanSet, VlanSetError, VlanView, VrfView,
 };
 pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
 pub use faults::{Fault, LongAnswer, NameChange, OddErrors, RejectEdit, Stage, When};

@@ -6,6 +6,7 @@ mod outcome;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -14,7 +15,8 @@ use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::dataplane::MacTableReader;
+use crate::bgp_sessions::{self, BgpSupport, Sessions};
+use crate::dataplane::{BgpReader, MacTableReader};
 use crate::datastores::{Datastore, Datastores, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
 use crate::faults::{ConnectionFault, Fault, Faults, OddErrors, When};
@@ -62,6 +64,10 @@ pub struct Switch {
     fabric_version: watch::Sender<u64>,
     /// Reads the MAC table of the data plane, if there is one.
     learns_from: OnceLock<MacTableReader>,
+    /// Reads the BGP sessions of the data plane, if there is one.
+    reads_bgp_from: OnceLock<BgpReader>,
+    /// How often it was rebooted.
+    boots: AtomicU64,
     /// Cancelled when the fabric stops.
     shutdown: CancellationToken,
     /// This switch, for the tasks that it spawns.
@@ -88,6 +94,8 @@ struct State {
     faults: Faults,
     /// What the data plane had learnt at the last look.
     learnt: Vec<Learnt>,
+    /// The BGP sessions of the data plane at the last look.
+    bgp: Sessions,
     /// The counters.
     stats: Stats,
 }
@@ -211,6 +219,7 @@ impl Switch {
             former_running: None,
             faults: Faults::default(),
             learnt: Vec::new(),
+            bgp: Sessions::new(),
             stats: Stats::default(),
         };
         Ok(Arc::new_cyclic(|this| Self {
@@ -227,6 +236,8 @@ impl Switch {
             version: watch::Sender::new(1),
             fabric_version,
             learns_from: OnceLock::new(),
+            reads_bgp_from: OnceLock::new(),
+            boots: AtomicU64::new(0),
             shutdown,
             this: this.clone(),
         }))
@@ -240,7 +251,8 @@ impl Switch {
     /// The context for parsing requests.
     pub fn context(&self) -> Context<'_> {
         let mac_table = self.dialect.mac_table.operation();
-        Context { capabilities: &self.capabilities, roots: self.dialect.roots, mac_table }
+        let bgp = self.dialect.bgp.map_or(&[][..], BgpSupport::operations);
+        Context { capabilities: &self.capabilities, roots: self.dialect.roots, mac_table, bgp }
     }
 
     /// The effective switching state.
@@ -391,8 +403,39 @@ impl Switch {
         let _ = self.learns_from.set(reader);
     }
 
-    /// Looks what the data plane has learnt, before an operation that shows it.
+    /// Makes the BGP sessions those of a bridge of the data plane.
+    pub(crate) fn read_bgp_from(&self, reader: BgpReader) {
+        // A switch has one data plane.
+        let _ = self.reads_bgp_from.set(reader);
+    }
+
+    /// How often it was rebooted.
+    pub(crate) fn boots(&self) -> u64 {
+        self.boots.load(Ordering::Relaxed)
+    }
+
+    /// Looks which BGP sessions there are, before an operation that shows them.
+    async fn look_at_bgp(&self, operation: &str) {
+        let Some(bgp) = self.dialect.bgp.filter(|bgp| bgp.shows(operation)) else { return };
+        let Some(reader) = self.reads_bgp_from.get() else { return };
+        let running = self.state().datastores.running().clone();
+        let sessions = reader.read((bgp.instances)(&running).keys()).await.unwrap_or_else(|error| {
+            tracing::warn!(switch = self.name, %error, "BGP sessions can't be read, and are shown as idle");
+            Sessions::new()
+        });
+        self.state().bgp = sessions;
+    }
+
+    /// The BGP sessions of all VRFs.
+    fn bgp_sessions(&self, state: &State) -> Sessions {
+        let Some(bgp) = self.dialect.bgp else { return Sessions::new() };
+        let has_data_plane = self.reads_bgp_from.get().is_some();
+        bgp_sessions::complete(&(bgp.instances)(state.datastores.running()), &state.bgp, has_data_plane)
+    }
+
+    /// Looks what the data plane knows, before an operation that shows it.
     pub async fn look_at_data_plane(&self, operation: &str) {
+        self.look_at_bgp(operation).await;
         let shows = operation == "get" || self.dialect.mac_table.operation() == Some(operation);
         let Some(reader) = self.learns_from.get().filter(|_| shows) else { return };
         let learnt = reader.read().await.unwrap_or_else(|error| {

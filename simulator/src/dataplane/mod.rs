@@ -2,9 +2,10 @@
 //!
 //! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with RSTP
 //! over them. Each port follows the running configuration of its switch. Each VRF with interfaces is a further network
-//! namespace with an interface on the bridge of its device. The data plane runs in a network namespace of its own that
+//! namespace with an interface on the bridge of its device, and has daemons of FRR if it speaks BGP. The data plane runs in a network namespace of its own that
 //! ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are visible outside.
 
+mod frr;
 mod mac_table;
 mod namespace;
 mod ovs;
@@ -35,6 +36,7 @@ use crate::dataplane::reconciler::{Observed, Reconciler};
 use crate::switch::Switch;
 use crate::topology::Topology;
 
+pub(crate) use frr::BgpReader;
 pub(crate) use mac_table::MacTableReader;
 pub use status::{BridgeStatus, DataPlaneStatus, DataPort, HostStatus, VrfStatus, Wire};
 
@@ -221,6 +223,7 @@ impl DataPlane {
         for bridge in &plan.bridges {
             if let Some(switch) = switches.get(&bridge.switch) {
                 switch.learn_from(MacTableReader::new(options.directory.clone(), bridge));
+                switch.read_bgp_from(BgpReader::new(options.directory.clone(), bridge));
             }
         }
         let (observed, netns) = (reconciler.observed(), reconciler.netns());

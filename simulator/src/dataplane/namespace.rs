@@ -20,7 +20,9 @@ use crate::dataplane::DataPlaneError;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The Debian package of each program, for error messages.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 12] = [
+    ("bfdd", "frr"),
+    ("bgpd", "frr"),
     ("ethtool", "ethtool"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
@@ -29,6 +31,8 @@ const PACKAGES: [(&str, &str); 8] = [
     ("ovsdb-server", "openvswitch-switch"),
     ("ovsdb-tool", "openvswitch-switch"),
     ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
+    ("zebra", "frr"),
 ];
 
 /// The thread and its namespace.
@@ -220,7 +224,7 @@ impl Drop for Daemon {
 /// Finds a program on `PATH` and in the system directories, which the `PATH` of some users lacks.
 pub(super) fn find_program(program: &'static str) -> Result<PathBuf, DataPlaneError> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
-        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/frr"].map(PathBuf::from))
         .map(|directory| directory.join(program))
         .find(|path: &PathBuf| Path::is_file(path))
         .ok_or_else(|| {

@@ -50,6 +50,11 @@ impl Ovs {
         Ok(ovs)
     }
 
+    /// The absolute path of the directory.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Whether both daemons run.
     pub(super) fn is_running(&mut self) -> bool {
         let runs = |daemon: &mut Option<Daemon>| {

@@ -80,8 +80,8 @@ impl Reconciler {
         for interface in &up {
             veth::set_link_state(&namespace, interface, true).await?;
         }
-        let mut vrfs = Vrfs::default();
-        vrfs.apply(&namespace, &ovs, vrf_configs(&plan, &views)).await?;
+        let mut vrfs = Vrfs::new(ovs.directory().to_owned())?;
+        vrfs.apply(&namespace, &ovs, vrf_configs(&plan, &switches, &views)).await?;
         let observed = Observed { applied: versions, up, vrfs: vrfs.status(), ..Observed::default() };
         Ok(Self {
             plan,
@@ -140,6 +140,7 @@ impl Reconciler {
             self.observed.send_modify(|observed| observed.settled = false);
             self.ovs.restart(&self.namespace).await?;
         }
+        self.vrfs.heal(&self.namespace).await?;
         self.apply_port_configs().await?;
         let rstp = self.ovs.rstp().await?;
         let before = self.observed.borrow().clone();
@@ -180,7 +181,8 @@ impl Reconciler {
                 links_changed = true;
             }
         }
-        let vrfs = self.vrfs.apply(&self.namespace, &self.ovs, vrf_configs(&self.plan, &views)).await;
+        let desired = vrf_configs(&self.plan, &self.switches, &views);
+        let vrfs = self.vrfs.apply(&self.namespace, &self.ovs, desired).await;
         self.observed.send_if_modified(|observed| {
             let (status, before) = (self.vrfs.status(), std::mem::take(&mut observed.vrfs));
             observed.vrfs = status;
@@ -233,12 +235,14 @@ fn port_configs(
 /// The desired VRFs by switch and name, with the bridge of the switch.
 fn vrf_configs(
     plan: &Plan,
+    switches: &BTreeMap<String, Arc<Switch>>,
     views: &BTreeMap<String, View>,
 ) -> BTreeMap<(String, String), (Bridge, VrfConfig)> {
     let mut configs = BTreeMap::new();
     for bridge in &plan.bridges {
         let Some(view) = views.get(&bridge.switch) else { continue };
-        for (name, config) in RoutedVlans::new(view).vrfs(view) {
+        for (name, mut config) in RoutedVlans::new(view).vrfs(view) {
+            config.boots = switches.get(&bridge.switch).map_or(0, |switch| switch.boots());
             configs.insert((bridge.switch.clone(), name), (bridge.clone(), config));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-use crate::dialect::{RouteView, RoutedView, View, VlanSet};
+use crate::dialect::{BgpView, RouteView, RoutedView, View, VlanSet};
 
 /// The MTU of a routed interface whose configuration has none, in bytes of IP packets.
 const DEFAULT_MTU: u16 = 1500;
@@ -58,6 +58,7 @@ impl<'a> RoutedVlans<'a> {
         }
         for (name, config) in &mut vrfs {
             config.set_routes(&view.vrfs[name].routes);
+            config.bgp = view.bgp.get(name).cloned();
         }
         vrfs
     }
@@ -70,6 +71,10 @@ pub(super) struct VrfConfig {
     pub(super) interfaces: BTreeMap<u16, InterfaceConfig>,
     /// Its routes, as `PREFIX via ADDRESS metric NUMBER`.
     pub(super) routes: Vec<String>,
+    /// Its BGP instance.
+    pub(super) bgp: Option<BgpView>,
+    /// How often its switch was rebooted: BGP starts anew then.
+    pub(super) boots: u64,
 }
 
 impl VrfConfig {

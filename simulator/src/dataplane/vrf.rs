@@ -4,15 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 
 use crate::dataplane::DataPlaneError;
+use crate::dataplane::frr::{self, Frr};
 use crate::dataplane::namespace::{self, NetworkNamespace, path_of};
 use crate::dataplane::ovs::Ovs;
 use crate::dataplane::plan::Bridge;
 use crate::dataplane::routed::{InterfaceConfig, VrfConfig};
 use crate::dataplane::status::{HostStatus, VrfStatus};
 use crate::dataplane::veth::{MTU, switch_end_command};
+use crate::dialect::BgpView;
 
 /// The addresses of the host behind each VRF.
 const HOST_ADDRESSES: [&str; 2] = ["198.51.100.1/24", "2001:db8:ffff::1/64"];
@@ -35,11 +38,16 @@ const ROUTER_SETTINGS: [(&str, &str); 9] = [
     ("ipv6/conf/all/ndisc_notify", "1"),
 ];
 
+/// The BGP identifier of a VRF without an address of IPv4: its address on the host's link.
+const IDENTIFIER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
+
 const HOST_SETTINGS: [(&str, &str); 1] = [("ipv6/conf/all/disable_ipv6", "0")];
 
 /// The VRFs of all switches: by switch and name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Vrfs {
+    /// The directory of the data plane.
+    directory: PathBuf,
     running: BTreeMap<(String, String), Vrf>,
 }
 
@@ -51,11 +59,21 @@ struct Vrf {
     host: File,
     /// The VLANs whose interfaces may exist.
     connected: BTreeSet<u16>,
-    /// What was applied last.
+    /// What was applied last, without BGP.
     config: VrfConfig,
+    /// The daemons of its BGP instance.
+    frr: Option<Frr>,
+    /// The desired BGP instance.
+    bgp: Option<BgpView>,
 }
 
 impl Vrfs {
+    /// No VRF yet. The files of an earlier run are removed from the directory of the data plane.
+    pub(super) fn new(directory: PathBuf) -> Result<Self, DataPlaneError> {
+        frr::remove_files(&directory)?;
+        Ok(Self { directory, running: BTreeMap::new() })
+    }
+
     /// Makes the VRFs as desired. A VRF that can't be changed is removed, so that a retry makes it anew.
     pub(super) async fn apply(
         &mut self,
@@ -76,14 +94,32 @@ impl Vrfs {
             }
         }
         let mut result = Ok(());
-        while let Some((key, (bridge, config))) = desired.pop_first() {
+        while let Some((key, (bridge, mut config))) = desired.pop_first() {
             let present = self.running.remove(&key);
+            let bgp = config.bgp.take();
             match Vrf::changed(present, namespace, ovs, bridge, config).await {
-                Ok(vrf) => drop(self.running.insert(key, vrf)),
+                Ok(mut vrf) => {
+                    vrf.bgp = bgp;
+                    // Without BGP, the VRF forwards nevertheless.
+                    result = result.and(vrf.apply_bgp(namespace, &self.directory, &key.1).await);
+                    self.running.insert(key, vrf);
+                }
                 Err(error) => result = result.and(Err(error)),
             }
         }
         result
+    }
+
+    /// Starts the daemons of BGP again where one has ended.
+    pub(super) async fn heal(&mut self, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
+        for ((switch, name), vrf) in &mut self.running {
+            if vrf.frr.as_mut().is_some_and(Frr::has_ended) {
+                tracing::warn!(switch, vrf = name, "a daemon of BGP has ended, and is started again");
+                vrf.frr = None;
+                vrf.apply_bgp(namespace, &self.directory, name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The VRFs of each switch, for the control API.
@@ -119,7 +155,8 @@ impl Vrf {
         }
         namespace.ip(Some(&netns), &commands).await?;
         namespace.ip(Some(&host), &in_host).await?;
-        Ok(Self { bridge, netns, host, connected: BTreeSet::new(), config: VrfConfig::default() })
+        let (connected, config) = (BTreeSet::new(), VrfConfig::default());
+        Ok(Self { bridge, netns, host, connected, config, frr: None, bgp: None })
     }
 
     /// Creates or changes a VRF. After an error it does not exist.
@@ -151,6 +188,9 @@ impl Vrf {
         if self.config == config {
             return Ok(());
         }
+        if self.config.boots != config.boots {
+            self.frr = None;
+        }
         self.add_interfaces(namespace, ovs, &config).await?;
         let mut commands = Vec::new();
         for (vlan, interface) in &config.interfaces {
@@ -172,7 +212,7 @@ impl Vrf {
             return Ok(());
         }
         let net = format!("--net={}", path_of(&self.netns).display());
-        for family in if has_ipv6() { &["-4", "-6"][..] } else { &["-4"] } {
+        for family in families() {
             namespace.run("nsenter", &[&net, "ip", family, "route", "flush", "proto", "static"]).await?;
         }
         Ok(())
@@ -233,8 +273,39 @@ impl Vrf {
         Ok(())
     }
 
+    /// Makes the BGP instance as desired. After an error it does not run; a retry starts it.
+    async fn apply_bgp(
+        &mut self,
+        namespace: &NetworkNamespace,
+        directory: &Path,
+        name: &str,
+    ) -> Result<(), DataPlaneError> {
+        let present = self.frr.take();
+        let Some(bgp) = &self.bgp else { return self.stop_bgp(present, namespace).await };
+        let mut frr = match present {
+            Some(frr) => frr,
+            None => {
+                let addresses = self.config.interfaces.values().flat_map(|interface| &interface.addresses);
+                let id = frr::identifier(addresses.map(ipnet::IpNet::addr), IDENTIFIER);
+                Frr::start(namespace, &self.netns, (directory, &self.bridge.name, name), id).await?
+            }
+        };
+        frr.apply(namespace, &self.netns, bgp).await?;
+        self.frr = Some(frr);
+        Ok(())
+    }
+
+    async fn stop_bgp(&self, frr: Option<Frr>, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
+        match frr {
+            Some(frr) => frr.stop(namespace, &self.netns, families()).await,
+            None => Ok(()),
+        }
+    }
+
     /// Removes the VRF with all its interfaces.
     async fn remove(mut self, namespace: &NetworkNamespace, ovs: &Ovs) -> Result<(), DataPlaneError> {
+        let frr = self.frr.take();
+        self.stop_bgp(frr, namespace).await?;
         self.remove_interfaces(namespace, ovs, &VrfConfig::default()).await
     }
 
@@ -279,6 +350,11 @@ fn mac_address(bridge: &Bridge, vlan: u16) -> String {
     let [a, b] = u16::try_from(bridge.number).unwrap_or(u16::MAX).to_be_bytes();
     let [c, d] = vlan.to_be_bytes();
     format!("02:e2:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
+/// The options of ip(8) for the families of this kernel.
+fn families() -> &'static [&'static str] {
+    if has_ipv6() { &["-4", "-6"] } else { &["-4"] }
 }
 
 fn has_ipv6() -> bool {

@@ -69,6 +69,26 @@ pub(super) fn set_leaf(container: &mut Container, definitions: Definitions, name
     container.set(position(definitions, name), Node::Leaf(value));
 }
 
+/// Modifies the container below these names, which is created if absent and removed if empty afterwards.
+pub(super) fn modify<R>(
+    container: &mut Container,
+    definitions: Definitions,
+    path: &[&str],
+    change: impl FnOnce(&mut Container, Definitions) -> R,
+) -> R {
+    let Some((name, rest)) = path.split_first() else { return change(container, definitions) };
+    let at = position(definitions, name);
+    container.modify_container(at, |child| modify(child, definitions[at].children(), rest, change))
+}
+
+/// Sets the leaf below these names.
+pub(super) fn set_below(container: &mut Container, definitions: Definitions, path: &[&str], value: Value) {
+    let Some((name, above)) = path.split_last() else { return };
+    modify(container, definitions, above, |container, definitions| {
+        set_leaf(container, definitions, name, value);
+    });
+}
+
 /// Converts text into a string value.
 pub(super) fn text_value(text: &str) -> Value {
     Value::Text(text.into())

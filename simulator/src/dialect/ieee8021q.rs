@@ -36,6 +36,7 @@ pub static IEEE8021Q: Dialect = Dialect {
     operational,
     view,
     mac_table: MacTable::Hidden,
+    bgp: None,
     hand_edit_xml: console::hand_edit_xml,
 };
 

@@ -6,14 +6,19 @@
 //! interfaces only, defined interfaces of routing instances. It accepts members that name no VLAN. So a VLAN can be
 //! deleted while a port names it; the port then doesn't carry it.
 
+mod bgp;
+mod bgp_checks;
+mod bgp_state;
 mod checks;
 mod console;
 mod mac_table;
+mod policy;
 mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::bgp_sessions::{BgpSupport, Shown};
 use crate::dialect::accessors::{
     bare_ports, child, entries, leaf, leaf_is, module, parse_configuration, text, vlan_set, xml_escaped,
 };
@@ -28,7 +33,7 @@ use crate::netconf::error::PathStyle;
 /// The Junos dialect.
 pub static JUNOS: Dialect = Dialect {
     name: "junos",
-    modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE, &vrf::INSTANCES_MODULE],
+    modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE, &vrf::INSTANCES_MODULE, &policy::POLICY_MODULE],
     capability_uris: &["http://xml.juniper.net/netconf/junos/1.0", "http://xml.juniper.net/dmi/system/1.0"],
     error_path_style: PathStyle::Junos,
     port_name: |n| format!("xe-0/0/{n}"),
@@ -38,6 +43,10 @@ pub static JUNOS: Dialect = Dialect {
     operational: |running, _| running.clone(),
     view,
     mac_table: MacTable::Operation(mac_table::OPERATION, mac_table::write),
+    bgp: Some(BgpSupport {
+        instances: bgp::instances,
+        shown: Shown::Operations(bgp_state::OPERATIONS, bgp_state::write),
+    }),
     hand_edit_xml: console::hand_edit_xml,
 };
 
@@ -62,6 +71,7 @@ const CONFIGURATION: &[Definition] = &[
     Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
     Definition::container("vlans", &VLANS_MODULE, VLANS),
     Definition::container("routing-instances", &vrf::INSTANCES_MODULE, vrf::INSTANCES),
+    Definition::container("policy-options", &policy::POLICY_MODULE, policy::POLICY_OPTIONS),
 ];
 
 const INTERFACES: &[Definition] = &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
@@ -260,7 +270,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         }
         port.vlans = port.configured.intersection(&all);
     }
-    View { vlans: defined, ports, vrfs: vrf::vrfs(running) }
+    View { vlans: defined, ports, vrfs: vrf::vrfs(running), bgp: bgp::instances(running) }
 }
 
 #[cfg(test)]

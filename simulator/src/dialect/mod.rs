@@ -4,6 +4,10 @@
 //! tests, and name it in [`Dialect::ALL`].
 
 mod accessors;
+mod bgp;
+#[cfg(test)]
+mod bgp_tests;
+mod cursor;
 mod ieee8021q;
 mod junos;
 mod nxos;
@@ -17,11 +21,16 @@ mod violations;
 
 use std::collections::BTreeMap;
 
+use crate::bgp_sessions::BgpSupport;
 use crate::mac_table::MacTable;
 use crate::model::schema::{Definitions, Module};
 use crate::model::tree::Container;
 use crate::netconf::error::{PathStyle, RpcError};
 
+pub use bgp::{
+    BfdView, BgpFamilyView, BgpNeighbourView, BgpView, GracefulRestartView, MaximumPrefixes, PolicyResult,
+    PolicyRule, PrefixRange, RouteSource,
+};
 pub use openconfig::OPENCONFIG;
 pub use view::{
     HandEdit, PortMode, PortView, RouteView, RoutedView, View, VlanSet, VlanSetError, VlanView, VrfView,
@@ -74,6 +83,8 @@ pub struct Dialect {
     pub view: fn(&Container, &Hardware) -> View,
     /// How it shows its MAC table.
     pub mac_table: MacTable,
+    /// How it has BGP; `None`: it does not.
+    pub bgp: Option<BgpSupport>,
     /// Translates a hand edit into XML, given the running configuration.
     pub hand_edit_xml: fn(&HandEdit, &Container, &Hardware) -> String,
 }

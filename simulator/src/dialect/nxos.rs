@@ -37,6 +37,7 @@ pub static NXOS: Dialect = Dialect {
     operational,
     view,
     mac_table: MacTable::Hidden,
+    bgp: None,
     hand_edit_xml,
 };
 

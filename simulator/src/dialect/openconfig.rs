@@ -1,16 +1,21 @@
 //! OpenConfig (openconfig/public): openconfig-interfaces, openconfig-vlan, openconfig-network-instance.
 //!
-//! The schema tables hold the data nodes for switching and for VRFs only. An edit of any other node fails with
+//! The schema tables hold the data nodes for switching, VRFs and BGP only. An edit of any other node fails with
 //! `unknown-element`.
 
+mod bgp;
+mod bgp_checks;
+mod bgp_state;
 mod checks;
 mod mac_table;
+mod policy;
 mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::bgp_sessions::{BgpSupport, Shown};
 use crate::dialect::accessors::{
     active, bare_ports, child, entries, leaf, leaf_is, module, parse_configuration, text, xml_escaped,
 };
@@ -39,6 +44,9 @@ pub static OPENCONFIG: Dialect = Dialect {
         &vrf::LOCAL_ROUTING,
         &vrf::POLICY_TYPES,
         &vrf::TYPES,
+        &policy::ROUTING_POLICY,
+        &policy::BGP_POLICY,
+        &bgp::BGP_TYPES,
     ],
     capability_uris: &[],
     error_path_style: PathStyle::XPath,
@@ -49,6 +57,7 @@ pub static OPENCONFIG: Dialect = Dialect {
     operational,
     view,
     mac_table: MacTable::State(mac_table::add),
+    bgp: Some(BgpSupport { instances: bgp::instances, shown: Shown::State(bgp_state::add) }),
     hand_edit_xml,
 };
 
@@ -101,6 +110,7 @@ const VLAN_ID: Type = Type::Uint(1, 4094);
 static ROOTS: &[Definition] = &[
     Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
     Definition::container("network-instances", &NETWORK_INSTANCE, NETWORK_INSTANCES),
+    Definition::container("routing-policy", &policy::ROUTING_POLICY, policy::POLICY),
 ];
 
 const INTERFACES: &[Definition] = &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
@@ -321,7 +331,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             fill_port(port, config, &active);
         }
     }
-    View { vlans, ports, vrfs: vrf::vrfs(running) }
+    View { vlans, ports, vrfs: vrf::vrfs(running), bgp: bgp::instances(running) }
 }
 
 fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {

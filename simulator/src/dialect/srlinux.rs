@@ -6,14 +6,19 @@
 //! ids in one `mac-vrf`; the data plane keeps them apart. A subinterface of `irb1` may be in a `mac-vrf`, whose VLAN
 //! it then routes, and in an `ip-vrf`.
 
+mod bgp;
+mod bgp_checks;
+mod bgp_state;
 mod checks;
 mod console;
 mod mac_table;
+mod policy;
 mod vrf;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::bgp_sessions::{BgpSupport, Shown};
 use crate::dialect::accessors::{
     bare_ports, child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value,
     xml_escaped,
@@ -38,6 +43,10 @@ pub static SRLINUX: Dialect = Dialect {
         &vrf::STATIC_ROUTES_MODULE,
         &vrf::NEXT_HOP_GROUPS_MODULE,
         &mac_table::MAC_TABLE,
+        &bgp::BGP_MODULE,
+        &bgp::BFD_MODULE,
+        &bgp::COMMON,
+        &policy::ROUTING_POLICY,
     ],
     capability_uris: &[],
     error_path_style: PathStyle::XPath,
@@ -48,6 +57,7 @@ pub static SRLINUX: Dialect = Dialect {
     operational,
     view,
     mac_table: MacTable::State(mac_table::add),
+    bgp: Some(BgpSupport { instances: bgp::instances, shown: Shown::State(bgp_state::add) }),
     hand_edit_xml: console::hand_edit_xml,
 };
 
@@ -106,6 +116,8 @@ const OPER_STATE: Type = Type::Enum(&["up", "down"]);
 static ROOTS: &[Definition] = &[
     Definition::list("interface", &INTERFACES, 1, INTERFACE),
     Definition::list("network-instance", &NETWORK_INSTANCE_MODULE, 1, INSTANCE),
+    Definition::container("routing-policy", &policy::ROUTING_POLICY, policy::POLICY),
+    Definition::presence("bfd", &bgp::BFD_MODULE, bgp::BFD),
 ];
 
 const INTERFACE: &[Definition] = &[
@@ -380,7 +392,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         port.vlans = carried.into_iter().collect();
     }
     let vrfs = vrf::vrfs(running, &vlan_of_sub);
-    View { vlans, ports, vrfs }
+    View { vlans, ports, vrfs, bgp: bgp::instances(running) }
 }
 
 /// Adds state data to running: the status of interfaces, subinterfaces and network instances.

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::dialect::bgp::BgpView;
+
 /// The effective switching state of one switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
@@ -17,6 +19,9 @@ pub struct View {
     /// The VRFs, by name; not the default instance.
     #[serde(default)]
     pub vrfs: BTreeMap<String, VrfView>,
+    /// The BGP instances of VRFs, by the name of the VRF.
+    #[serde(default)]
+    pub bgp: BTreeMap<String, BgpView>,
 }
 
 impl View {

@@ -419,6 +419,8 @@ impl Applier {
         let Body::Entry { key, children } = &edit.body else { return };
         let path = Path::entry(parent, edit.definition, key);
         let operation = edit.operation.unwrap_or(inherited);
+        let place = schema::place(edit.definition.children());
+        let mut known_place = None;
         let below = match operation {
             Operation::Delete | Operation::Remove => {
                 if entries.remove(key).is_none() && operation == Operation::Delete {
@@ -429,15 +431,24 @@ impl Applier {
             Operation::Create if entries.contains_key(key) => return self.report_exists(&path),
             Operation::None if !entries.contains_key(key) => return self.report_missing(&path),
             Operation::Replace | Operation::Create => {
-                entries.remove(key);
+                known_place = entries.remove(key).and_then(|entry| entry.leaf(place?).cloned());
                 Operation::Merge
             }
             Operation::Merge | Operation::None => operation,
         };
+        // A new entry is the last one (RFC 7950 section 7.8.6).
+        let places = entries.values().filter_map(|entry| entry.leaf(place?)?.number());
+        let place = place.map(|at| {
+            let last = || Value::Uint(places.max().map_or(0, |last| last.saturating_add(1)));
+            (at, known_place.unwrap_or_else(last))
+        });
         let entry = entries.entry(key.clone()).or_insert_with(|| {
             let mut entry = Container::default();
             for (at, value) in key.iter().enumerate() {
                 entry.set(at, Node::Leaf(value.clone()));
+            }
+            if let Some((at, place)) = place {
+                entry.set(at, Node::Leaf(place));
             }
             std::sync::Arc::new(entry)
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::schema::{Definition, Definitions, Kind};
+use crate::model::schema::{self, Definition, Definitions, Kind};
 use crate::model::tree::{Container, Entries, Key, Node};
 use crate::model::value::Value;
 use crate::netconf::xml::Element;
@@ -170,7 +170,7 @@ fn select_siblings(
     if !found && matches.is_empty() {
         return None;
     }
-    for at in 0..definition.keys().len() {
+    for at in (0..definition.keys().len()).chain(schema::place(children)) {
         if let Some(key) = data.get(at) {
             part.set(at, key.clone());
         }

@@ -53,6 +53,11 @@ impl<'a> Path<'a> {
         Path { predicate: Predicate::Keys(keys), ..self.child(name) }
     }
 
+    /// The schema node.
+    pub fn definition(&self) -> &'static Definition {
+        self.definition
+    }
+
     /// The child definitions of the node.
     pub fn children(&self) -> Definitions {
         self.definition.children()

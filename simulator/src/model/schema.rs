@@ -138,6 +138,17 @@ impl Definition {
         Self { name: "state", module, kind: Kind::Mirror(children), config: false, case: None }
     }
 
+    /// The last child of a list that is ordered by the user (RFC 7950 section 7.7.1): the place of an entry. It has no
+    /// name, so no edit and no filter can name it, and it is not written.
+    pub const fn place(module: &'static Module) -> Self {
+        Self::leaf("", module, Type::Uint(0, u64::MAX))
+    }
+
+    /// Whether it is [`Definition::place`].
+    pub fn is_place(&self) -> bool {
+        self.name.is_empty()
+    }
+
     /// The child definitions; none for leaves.
     pub fn children(&self) -> Definitions {
         match self.kind {
@@ -156,6 +167,11 @@ impl Definition {
             _ => &[],
         }
     }
+}
+
+/// The position of [`Definition::place`] in an entry of a list that is ordered by the user.
+pub fn place(definitions: Definitions) -> Option<usize> {
+    definitions.last().filter(|last| last.is_place()).map(|_| definitions.len() - 1)
 }
 
 /// Finds the child `{namespace}name` and its position. An empty namespace matches any.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::model::path::Path;
-use crate::model::schema::{Definition, Definitions, Kind};
+use crate::model::schema::{self, Definition, Definitions, Kind};
 use crate::model::value::{IdentityRef, Value};
 use crate::netconf::xml::{push_attribute, push_text};
 
@@ -266,10 +266,11 @@ impl Container {
                     write_container(definition, container, outer, out);
                 }
                 Node::List(entries) => {
-                    for entry in entries.values() {
+                    for (_, entry) in in_order(entries, definition.children()) {
                         write_container(definition, entry, outer, out);
                     }
                 }
+                Node::Leaf(_) if definition.is_place() => {}
                 Node::Leaf(value) => write_value(definition, value, outer, out),
                 Node::LeafList(values) => {
                     for value in values.iter() {
@@ -279,6 +280,15 @@ impl Container {
             }
         }
     }
+}
+
+/// The entries of a list in their order: that of the user if the list has one, else that of their keys.
+pub fn in_order(entries: &Entries, children: Definitions) -> Vec<(&Key, &Arc<Container>)> {
+    let mut entries: Vec<_> = entries.iter().collect();
+    if let Some(at) = schema::place(children) {
+        entries.sort_by_key(|(_, entry)| entry.leaf(at).and_then(Value::number));
+    }
+    entries
 }
 
 /// Appends one container or list entry as an element.
@@ -406,6 +416,7 @@ pub fn differences(
                     );
                 }
             }
+            Some(Node::Leaf(_)) if definition.is_place() => {}
             Some(Node::Leaf(_)) => {
                 let path = Path::node(parent, definition);
                 match (before.leaf(at), after.leaf(at)) {

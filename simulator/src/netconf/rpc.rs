@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bgp_sessions::BgpQuery;
 use crate::datastores::{self, CommitRequest, Datastore, SessionId};
 use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::schema::Definitions;
@@ -37,12 +38,16 @@ pub enum Rpc {
     EstablishSubscription(EstablishSubscription),
     DeleteSubscription { id: u32 },
     GetEthernetSwitchingTableInformation,
+    ShowBgp(BgpQuery),
 }
 
 impl Rpc {
     /// The operation's name.
     pub fn name(&self) -> &'static str {
-        self.into()
+        match self {
+            Self::ShowBgp(query) => query.operation,
+            other => other.into(),
+        }
     }
 }
 
@@ -90,6 +95,8 @@ pub struct Context<'a> {
     pub roots: Definitions,
     /// The operation that shows its MAC table, if it has one of its own.
     pub mac_table: Option<&'static str>,
+    /// The operations that show its BGP sessions.
+    pub bgp: &'static [&'static str],
 }
 
 type Parsed<T> = Result<T, Vec<RpcError>>;
@@ -178,8 +185,19 @@ pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
             Ok(Rpc::CloseSession)
         }
         name if context.mac_table == Some(name) => Ok(Rpc::GetEthernetSwitchingTableInformation),
-        _ => Err(unsupported()),
+        name => match context.bgp.iter().find(|operation| **operation == name) {
+            Some(operation) => show_bgp(&parameters, operation),
+            None => Err(unsupported()),
+        },
     }
+}
+
+/// Parameters of `get-bgp-neighbor-information` and `get-bgp-summary-information` (junos-rpc-bgp).
+fn show_bgp(parameters: &Parameters<'_>, operation: &'static str) -> Parsed<Rpc> {
+    parameters.only(&["instance", "exact-instance", "neighbor-address"])?;
+    let text = |name| parameters.text(name).map(str::to_owned);
+    let instance = text("instance").or_else(|| text("exact-instance"));
+    Ok(Rpc::ShowBgp(BgpQuery { operation, instance, neighbour: text("neighbor-address") }))
 }
 
 fn edit_config(parameters: &Parameters<'_>, context: Context<'_>) -> Parsed<Rpc> {

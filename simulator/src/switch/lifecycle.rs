@@ -1,5 +1,6 @@
 //! Reboot, backup, restore and replacement of a switch, and the persistence of its configuration.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,11 @@ impl Switch {
             Boot::Saved => state.datastores.confirmed_running().clone(),
         };
         state.datastores.reboot(running);
+        self.boots.fetch_add(1, Ordering::Relaxed);
+        if self.dialect.bgp.is_some_and(|bgp| !(bgp.instances)(&before).is_empty()) {
+            // The data plane starts BGP again.
+            self.increment_versions();
+        }
         self.publish_changes(&mut state, &before, &origin);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Weak;
 
 use super::{Reply, RpcOutcome, State, Switch};
+use crate::bgp_sessions::{BgpSupport, Shown};
 use crate::datastores::{AppliedEdit, CommitRequest, ConfirmDeadline, Datastore, SessionId};
 use crate::faults::{Fault, Stage, SubmittedEdit};
 use crate::mac_table::MacTable;
@@ -32,6 +33,9 @@ impl Switch {
                 let mut whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
                 if let MacTable::State(add) = self.dialect.mac_table {
                     add(&mut whole, &self.learnt(state));
+                }
+                if let Some(BgpSupport { shown: Shown::State(add), .. }) = self.dialect.bgp {
+                    add(&mut whole, &self.bgp_sessions(state));
                 }
                 Ok(self.data_reply(state, whole, filter))
             }
@@ -69,6 +73,10 @@ impl Switch {
             Rpc::CreateSubscription => state.subscribe(session),
             Rpc::EstablishSubscription(request) => Ok(self.establish_subscription(state, session, request)),
             Rpc::DeleteSubscription { id } => state.unsubscribe(session, id),
+            Rpc::ShowBgp(query) => Ok(Reply::Content(match self.dialect.bgp.map(|bgp| bgp.shown) {
+                Some(Shown::Operations(_, write)) => write(&query, &self.bgp_sessions(state)),
+                Some(Shown::State(_)) | None => String::new(),
+            })),
             Rpc::GetEthernetSwitchingTableInformation => {
                 let view = (self.dialect.view)(state.datastores.running(), &self.hardware);
                 Ok(Reply::Content(match self.dialect.mac_table {

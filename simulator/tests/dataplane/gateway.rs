@@ -30,7 +30,7 @@ fn addresses(texts: &[&str]) -> String {
 }
 
 /// A sub-interface of Ethernet1, replaced if it exists.
-fn subinterface(vlan: u16, texts: &[&str]) -> String {
+pub fn subinterface(vlan: u16, texts: &[&str]) -> String {
     format!(
         "<interfaces xmlns=\"{INTERFACES}\" xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><interface>\
          <name>Ethernet1</name><subinterfaces><subinterface nc:operation=\"replace\"><index>{vlan}</index><config>\
@@ -53,7 +53,7 @@ fn irb(vlan: u16, texts: &[&str]) -> String {
 }
 
 /// A VRF with further content.
-fn instance(name: &str, content: &str) -> String {
+pub fn instance(name: &str, content: &str) -> String {
     format!(
         "<network-instances xmlns=\"{INSTANCES}\"><network-instance><name>{name}</name><config><name>{name}</name><type \
          xmlns:t=\"http://openconfig.net/yang/network-instance-types\">t:L3VRF</type></config>{content}\
@@ -62,7 +62,7 @@ fn instance(name: &str, content: &str) -> String {
 }
 
 /// The content of a VRF with this member.
-fn member(interface: &str, index: Option<u16>) -> String {
+pub fn member(interface: &str, index: Option<u16>) -> String {
     let sub = index.map(|index| format!("<subinterface>{index}</subinterface>")).unwrap_or_default();
     let id = format!("{interface}.{}", index.unwrap_or_default());
     format!(
@@ -72,7 +72,7 @@ fn member(interface: &str, index: Option<u16>) -> String {
 }
 
 /// The content of a VRF with this static route.
-fn route(prefix: &str, next_hop: &str) -> String {
+pub fn route(prefix: &str, next_hop: &str) -> String {
     let keys = "<identifier xmlns:p=\"http://openconfig.net/yang/policy-types\">p:STATIC</identifier><name>DEFAULT</name>";
     format!(
         "<protocols><protocol>{keys}<config>{keys}</config><static-routes><static><prefix>{prefix}</prefix><config>\
@@ -81,14 +81,19 @@ fn route(prefix: &str, next_hop: &str) -> String {
     )
 }
 
-const NO_VRF: &str = "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\" \
+pub const NO_VRF: &str = "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\" \
     xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><network-instance nc:operation=\"remove\"><name>blue</name>\
     </network-instance></network-instances>";
 
 /// A fabric with a router `gw1` at the spine; node1 is in VLAN 100, node2 in VLAN 200.
-async fn testbed() -> Testbed {
+pub async fn testbed() -> Testbed {
+    testbed_of("openconfig").await
+}
+
+/// The same with a router of this dialect.
+pub async fn testbed_of(dialect: &str) -> Testbed {
     let mut topology = Topology::leaf_spine(2, 1, 2);
-    topology.add_router("gw1", "openconfig", &["spine1"]);
+    topology.add_router("gw1", dialect, &["spine1"]);
     let testbed = Testbed::on(&topology).await;
     for (switch, ports) in [
         ("leaf1", &["Ethernet49"][..]),
@@ -108,12 +113,12 @@ async fn testbed() -> Testbed {
     testbed
 }
 
-fn vrf(testbed: &Testbed, switch: &str, name: &str) -> Option<VrfStatus> {
+pub fn vrf(testbed: &Testbed, switch: &str, name: &str) -> Option<VrfStatus> {
     testbed.data_plane().status().switches[switch].vrfs.get(name).cloned()
 }
 
 /// Sets the addresses of a host anew, and its default gateways.
-fn readdress(host: &Host, addresses: &[&str], gateways: &[&str]) {
+pub fn readdress(host: &Host, addresses: &[&str], gateways: &[&str]) {
     succeed(host.command("ip").args(["address", "flush", "dev", "eth1", "scope", "global"]));
     for address in addresses {
         succeed(host.command("ip").args(["address", "add", address, "dev", "eth1", "nodad"]));

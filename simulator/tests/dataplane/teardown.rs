@@ -5,11 +5,13 @@ use std::process::{Command, Stdio};
 
 use eno_simulator::{FabricOptions, SimulatorArgs, Topology, run};
 
+use crate::dataplane::gateway::{instance, member, subinterface};
 use crate::dataplane::host::{Host, succeed};
-use crate::dataplane::testbed::{NODE2, TIMEOUT, Testbed, access, daemons, start, wires};
+use crate::dataplane::openconfig_bgp;
+use crate::dataplane::testbed::{NODE2, TIMEOUT, Testbed, access, bgp_daemons, daemons, start, wires};
 
 /// Waits for a condition, at most [`TIMEOUT`].
-async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
             tokio::task::yield_now().await;
@@ -66,7 +68,12 @@ const CHILD_ARGUMENTS: &str = "ENO_TEST_DATA_PLANE_VICTIM";
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn killed_simulator_leaves_no_interfaces_or_daemons() {
-    let topology = Topology::leaf_spine(2, 1, 2);
+    let mut topology = Topology::leaf_spine(2, 1, 2);
+    topology.add_router("gw1", "openconfig", &["spine1"]);
+    let vrf = subinterface(100, &["10.7.0.254/24"]) + &instance("blue", &member("Ethernet1", Some(100)));
+    let bgp = openconfig_bgp::instance("blue", &openconfig_bgp::global(65000), "");
+    topology.switches.last_mut().expect("gw1").configuration = Some(vrf + &bgp);
+    let programs = |dir: &Path| bgp_daemons(dir).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
     if let Ok(arguments) = std::env::var(CHILD_ARGUMENTS) {
         let (dir, wires): (std::path::PathBuf, Vec<eno_simulator::PortWire>) =
             serde_json::from_str(&arguments).expect("a directory and wires");
@@ -89,6 +96,8 @@ async fn killed_simulator_leaves_no_interfaces_or_daemons() {
     eventually("it is not ready", || dir.path().join("ready").exists()).await;
     assert!(node1.has("eth1"));
     assert_eq!(daemons(dir.path()).len(), 2);
+    assert_eq!(programs(dir.path()), ["bgpd", "zebra"]);
+    let before = bgp_daemons(dir.path());
     child.kill().expect("it runs");
     child.wait().expect("it was killed");
 
@@ -98,9 +107,12 @@ async fn killed_simulator_leaves_no_interfaces_or_daemons() {
         .await
         .expect("it settles");
     assert_eq!(daemons(dir.path()).len(), 2);
+    assert_eq!(programs(dir.path()), ["bgpd", "zebra"]);
+    assert!(bgp_daemons(dir.path()).iter().all(|daemon| !before.contains(daemon)), "{before:?}");
     fabric.shutdown().await;
     assert!(!node1.has("eth1"));
     assert_eq!(daemons(dir.path()), []);
+    assert_eq!(bgp_daemons(dir.path()), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,6 +131,11 @@ impl Testbed {
         self.netconf(python, "get.py", switch, filter.to_owned(), None).await
     }
 
+    /// Asks a switch over NETCONF until its answer matches a regular expression (see `until.py`), and returns it.
+    pub async fn until(&self, python: &Path, switch: &str, question: &str, expression: &str) -> String {
+        self.netconf(python, "until.py", switch, question.to_owned(), Some(expression.to_owned())).await
+    }
+
     /// Runs a script on a switch, with this input, and returns its output.
     async fn netconf(
         &self,
@@ -211,6 +216,26 @@ pub fn interface(port: &str, content: &str) -> String {
         "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>{port}</name>\
          <config>{content}</config></interface></interfaces>"
     )
+}
+
+/// The daemons of BGP whose working directory is in this directory: `(pid, program)`, ascending by program.
+pub fn bgp_daemons(dir: &Path) -> Vec<(u32, String)> {
+    let mut daemons = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("it is mounted").flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // A process may end meanwhile.
+        let (Some(pid), Ok(cwd), Ok(program)) =
+            (pid, entry.path().join("cwd").read_link(), entry.path().join("exe").read_link())
+        else {
+            continue;
+        };
+        let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if cwd.starts_with(dir) && program.starts_with("/usr/lib/frr") {
+            daemons.push((pid, name));
+        }
+    }
+    daemons.sort_by(|a: &(u32, String), b| a.1.cmp(&b.1));
+    daemons
 }
 
 /// The Open vSwitch daemons whose command line contains this directory: `(pid, program)`.

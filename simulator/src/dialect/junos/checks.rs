@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    ETHERNET_SWITCHING, FAMILY, INTERFACE, MEMBERS, UNIT, VLAN, bundle, interfaces, members, switching,
-    vlan_ids, vlans, vrf,
+    ETHERNET_SWITCHING, FAMILY, INTERFACE, MEMBERS, UNIT, VLAN, bgp_checks, bundle, interfaces, members,
+    switching, vlan_ids, vlans, vrf,
 };
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, entries, leaf, leaf_is, text, text_value};
@@ -41,10 +41,11 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
         }
     }
     check_routing_instances(config, &root, &mut errors);
+    bgp_checks::check(config, &root, &mut errors);
     errors
 }
 
-fn refused(path: &Path<'_>, message: impl Into<String>) -> RpcError {
+pub(super) fn refused(path: &Path<'_>, message: impl Into<String>) -> RpcError {
     RpcError::protocol(Tag::OperationFailed, message).at(path)
 }
 

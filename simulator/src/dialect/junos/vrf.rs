@@ -9,7 +9,9 @@ use super::{
     vlan_ids, vlans,
 };
 use crate::dialect::accessors::{child, entries, leaf, list, module, text};
-use crate::dialect::routing::{IP_ADDRESS, IP_PREFIX, IPV4_PREFIX, IPV6_PREFIX, is_distinguisher};
+use crate::dialect::routing::{
+    IP_ADDRESS, IP_PREFIX, IPV4_ADDRESS, IPV4_PREFIX, IPV6_PREFIX, is_distinguisher,
+};
 use crate::dialect::view::{RouteView, RoutedView, VrfView};
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
@@ -81,6 +83,7 @@ pub(super) const INSTANCE: &[Definition] = &[
     Definition::container("route-distinguisher", &INSTANCES_MODULE, ROUTE_DISTINGUISHER),
     Definition::container("vrf-target", &INSTANCES_MODULE, VRF_TARGET),
     Definition::presence("vrf-table-label", &INSTANCES_MODULE, &[]),
+    Definition::container("protocols", &INSTANCES_MODULE, super::bgp::PROTOCOLS),
 ];
 
 const MEMBER: &[Definition] = &[Definition::leaf("name", &INSTANCES_MODULE, TEXT)];
@@ -97,7 +100,12 @@ pub(super) const VRF_TARGET: &[Definition] = &[
 pub(super) const ROUTING_OPTIONS: &[Definition] = &[
     Definition::list("rib", &INSTANCES_MODULE, 1, RIB),
     Definition::container("static", &INSTANCES_MODULE, STATIC),
+    Definition::leaf("router-id", &INSTANCES_MODULE, Type::Restricted(&IPV4_ADDRESS)),
+    Definition::container("autonomous-system", &INSTANCES_MODULE, AUTONOMOUS_SYSTEM),
 ];
+
+const AUTONOMOUS_SYSTEM: &[Definition] =
+    &[Definition::leaf("as-number", &INSTANCES_MODULE, Type::Restricted(&super::bgp::AS_NUMBER))];
 
 pub(super) const RIB: &[Definition] = &[
     Definition::leaf("name", &INSTANCES_MODULE, TEXT),
@@ -181,14 +189,15 @@ pub(super) fn vrfs(config: &Container) -> BTreeMap<String, VrfView> {
         }
     }
     let units = units(config);
-    let is_vrf = |instance: &Container| {
-        leaf(instance, INSTANCE, "instance-type")
-            .is_some_and(|kind| kind.is("vrf") || kind.is("virtual-router"))
-    };
     instances(config)
         .filter(|(_, instance)| is_vrf(instance))
         .map(|(name, instance)| (name.to_owned(), vrf(config, instance, &units, &irb_vlans)))
         .collect()
+}
+
+/// Whether a routing instance is of a type that routes.
+pub(super) fn is_vrf(instance: &Container) -> bool {
+    leaf(instance, INSTANCE, "instance-type").is_some_and(|kind| kind.is("vrf") || kind.is("virtual-router"))
 }
 
 fn vrf(

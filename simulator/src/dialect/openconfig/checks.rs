@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     AGGREGATION_CONTENT, ETHERNET_CONFIG, ETHERNET_CONTENT, INSTANCE, INSTANCE_CONFIG, INTERFACE,
     INTERFACE_CONFIG, L3_VLAN, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG, VLAN_ENTRY, VLANS,
-    instances, interfaces, kind, vrf,
+    bgp_checks, instances, interfaces, kind, vrf,
 };
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value};
@@ -48,6 +48,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
         }
     }
     check_members(config, &root, &mut errors);
+    bgp_checks::check(config, &mut errors);
     for duplicate in duplicate_addresses(&vrf::vrfs(config)) {
         let key = [text_value(&duplicate.vrf)];
         errors.push(invalid(&root.child_entry("network-instance", &key), duplicate.message));
@@ -263,7 +264,7 @@ fn check_distinguisher(instance: &Container, path: &Path<'_>, errors: &mut Vec<R
 }
 
 /// Checks that the keys of a list entry equal the leaves of the same name in `config`, to which they are leafrefs.
-fn key_leafref(
+pub(super) fn key_leafref(
     key: &[Value],
     entry: &Container,
     definitions: Definitions,

@@ -39,7 +39,7 @@ static DIRECTLY_CONNECTED: Identity = Identity { module: &POLICY_TYPES, name: "D
 static IPV4: Identity = Identity { module: &TYPES, name: "IPV4" };
 static IPV6: Identity = Identity { module: &TYPES, name: "IPV6" };
 
-const PROTOCOL: Type = Type::Identity(&[&BGP, &STATIC, &DIRECTLY_CONNECTED]);
+pub(super) const PROTOCOL: Type = Type::Identity(&[&BGP, &STATIC, &DIRECTLY_CONNECTED]);
 const FAMILY: Type = Type::Identity(&[&IPV4, &IPV6]);
 
 /// `bgp-ext-community-type`, as far as it names route targets.
@@ -221,6 +221,7 @@ pub(super) const PROTOCOL_ENTRY: &[Definition] = &[
     Definition::container("config", &NETWORK_INSTANCE, PROTOCOL_CONFIG),
     Definition::mirror(&NETWORK_INSTANCE, PROTOCOL_CONFIG),
     Definition::container("static-routes", &NETWORK_INSTANCE, STATIC_ROUTES),
+    Definition::container("bgp", &NETWORK_INSTANCE, super::bgp::BGP),
 ];
 
 pub(super) const PROTOCOL_CONFIG: &[Definition] = &[

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ENCAP, ETHERNET, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces, attached_subinterfaces,
-    instances, interfaces, is_mac_vrf, vrf,
+    bgp_checks, instances, interfaces, is_mac_vrf, vrf,
 };
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, leaf, leaf_is, list, text, text_value};
@@ -31,10 +31,11 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
         check_interface(name, interface, &names, &path, &mut errors);
     }
     check_instances(config, &mut errors);
+    bgp_checks::check(config, &mut errors);
     errors
 }
 
-fn must_violation(path: &Path<'_>, message: &str) -> RpcError {
+pub(super) fn must_violation(path: &Path<'_>, message: &str) -> RpcError {
     refused(path, message).app_tag("must-violation")
 }
 
@@ -164,7 +165,8 @@ fn check_addresses(sub: &Container, bridged: bool, path: &Path<'_>, errors: &mut
 fn check_routing(instance: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
     // `default` is the default type.
     if leaf(instance, super::INSTANCE, "type").is_none_or(|kind| kind.is("default"))
-        && child(instance, super::INSTANCE, "protocols").is_some()
+        && child(instance, super::INSTANCE, "protocols")
+            .is_some_and(|protocols| child(protocols, vrf::PROTOCOLS, "bgp-vpn").is_some())
     {
         let protocols = path.child("protocols");
         let message = "The bgp-vpn configuration is not possible on network-instance of type default.";

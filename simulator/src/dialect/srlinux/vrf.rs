@@ -41,7 +41,7 @@ static ROUTE_TARGET: StringRule = StringRule {
 };
 
 /// The type `name` of srl_nokia-common.
-static GROUP_NAME: StringRule = StringRule {
+pub(super) static GROUP_NAME: StringRule = StringRule {
     length: (1, 255),
     matches: |text| {
         !text.starts_with(' ')
@@ -73,7 +73,8 @@ const IPV6_ADDRESS: &[Definition] = &[
 ];
 
 /// Content of a network instance.
-pub(super) const PROTOCOLS: &[Definition] = &[Definition::container("bgp-vpn", &BGP_VPN, BGP_VPN_CONTENT)];
+pub(super) const PROTOCOLS: &[Definition] =
+    &[Definition::container("bgp-vpn", &BGP_VPN, BGP_VPN_CONTENT), super::bgp::DEFINITION];
 
 const BGP_VPN_CONTENT: &[Definition] = &[Definition::list("bgp-instance", &BGP_VPN, 1, BGP_INSTANCE)];
 
@@ -129,7 +130,6 @@ fn is_ip_vrf(instance: &Container) -> bool {
 
 /// The VRFs of a configuration, without that of the management.
 pub(super) fn vrfs(running: &Container, vlan_of_sub: &BTreeMap<&str, u16>) -> BTreeMap<String, VrfView> {
-    let is_vrf = |name: &str, instance: &Container| name != "mgmt" && is_ip_vrf(instance);
     if !instances(running).any(|(name, instance)| is_vrf(name, instance)) {
         return BTreeMap::new();
     }
@@ -138,6 +138,16 @@ pub(super) fn vrfs(running: &Container, vlan_of_sub: &BTreeMap<&str, u16>) -> BT
         .filter(|(name, instance)| is_vrf(name, instance))
         .map(|(name, instance)| (name.to_owned(), vrf(instance, &subs, vlan_of_sub)))
         .collect()
+}
+
+/// Whether a network instance is a VRF other than that of the management.
+pub(super) fn is_vrf(name: &str, instance: &Container) -> bool {
+    name != "mgmt" && is_ip_vrf(instance)
+}
+
+/// The subinterfaces of an instance, without the VLANs of IRB subinterfaces.
+pub(super) fn routed_interfaces(running: &Container, instance: &Container) -> BTreeMap<String, RoutedView> {
+    vrf(instance, &all_subinterfaces(running), &BTreeMap::new()).interfaces
 }
 
 fn vrf(

@@ -105,3 +105,46 @@ fn nodes_naming_vlan_finds_keys_leaves_and_ranges() {
     );
     assert!(nodes_naming_vlan(&edit, 4).is_empty());
 }
+
+/// The names of the statements of a policy, as they are written.
+fn statements(config: &Container) -> Vec<String> {
+    let text = written(config);
+    let parts = text.split("<statement><name>").skip(1);
+    parts.filter_map(|part| part.split_once('<')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn entries_of_the_user_stay_in_order() {
+    let policy = |statements: &[(&str, &str)]| {
+        let entry = |(name, attributes): &(&str, &str)| {
+            format!("<statement {attributes}><name>{name}</name></statement>")
+        };
+        let statements: String = statements.iter().map(entry).collect();
+        edits(&format!(
+            "<routing-policy xmlns=\"http://openconfig.net/yang/routing-policy\"><policy-definitions><policy-definition>\
+             <name>p</name><statements>{statements}</statements></policy-definition></policy-definitions></routing-policy>"
+        ))
+    };
+    let mut config = Container::default();
+    let mut change = |statements: &[(&str, &str)]| {
+        apply(&mut config, &policy(statements), Operation::Merge, OnError::Stop).expect("it applies");
+        config.clone()
+    };
+    assert_eq!(statements(&change(&[("z", ""), ("m", ""), ("a", "")])), ["z", "m", "a"]);
+    let replaced = change(&[("m", "nc:operation=\"replace\""), ("b", "")]);
+    assert_eq!(statements(&replaced), ["z", "m", "a", "b"]);
+    let moved = change(&[("z", "nc:operation=\"delete\""), ("z", "")]);
+    assert_eq!(statements(&moved), ["m", "a", "b", "z"]);
+    // The order outlasts a filter and the file of the configuration.
+    let filter = format!(
+        "<config>{}</config>",
+        "<routing-policy><policy-definitions><policy-definition><statements>\
+        <statement><name/></statement></statements></policy-definition></policy-definitions></routing-policy>"
+    );
+    let filter = xml::parse(filter.as_bytes()).expect("well-formed").root.children;
+    let selected = crate::model::filter::select(&moved, OPENCONFIG.roots, &filter);
+    assert_eq!(statements(&selected), ["m", "a", "b", "z"]);
+    let mut read = Container::default();
+    apply(&mut read, &edits(&written(&moved)), Operation::Merge, OnError::Stop).expect("it applies");
+    assert_eq!(statements(&read), ["m", "a", "b", "z"]);
+}
