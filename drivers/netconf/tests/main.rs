@@ -2,6 +2,7 @@
 //! each links all that it uses.
 
 mod access;
+mod bgp;
 mod common;
 mod conformance;
 mod corpus;

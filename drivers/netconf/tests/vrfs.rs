@@ -18,9 +18,9 @@ use ipnet::IpNet;
 
 use crate::common::{Bench, Part, items, rolled_back, vid, with_new_port_memory, work};
 
-const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
-const DEVICE: &str = "gw";
-const VRF: &str = "blue";
+pub const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
+pub const DEVICE: &str = "gw";
+pub const VRF: &str = "blue";
 const VLAN: u16 = 100;
 const ROLES: [DeviceRole; 2] = [DeviceRole::Router, DeviceRole::Switch];
 /// An AS number of four bytes, which Junos writes in its own way.
@@ -29,8 +29,8 @@ const TARGET: &str = "4200000000:7";
 
 /// The differences between dialects.
 #[derive(Clone, Copy)]
-struct Subject {
-    dialect: &'static str,
+pub struct Subject {
+    pub dialect: &'static str,
     /// The first port.
     port: &'static str,
     /// The name of the interface beside the VLAN.
@@ -41,7 +41,7 @@ struct Subject {
     configuration: Option<&'static str>,
 }
 
-const OPENCONFIG: Subject = Subject {
+pub const OPENCONFIG: Subject = Subject {
     dialect: "openconfig",
     port: "Ethernet1",
     irb: "Vlan100",
@@ -56,7 +56,7 @@ const OPENCONFIG: Subject = Subject {
     ],
     configuration: None,
 };
-const JUNOS: Subject = Subject {
+pub const JUNOS: Subject = Subject {
     dialect: "junos",
     port: "xe-0/0/1",
     irb: "irb.100",
@@ -75,7 +75,7 @@ const JUNOS: Subject = Subject {
          <description>mine</description></interface></interfaces></configuration>",
     ),
 };
-const SRLINUX: Subject = Subject {
+pub const SRLINUX: Subject = Subject {
     dialect: "srlinux",
     port: "ethernet-1/1",
     irb: "irb1.100",
@@ -139,7 +139,7 @@ impl Subject {
         self.bench_with(role, running_only).await
     }
 
-    async fn bench_with(self, role: DeviceRole, set: impl FnOnce(&mut Capabilities)) -> Bench {
+    pub async fn bench_with(self, role: DeviceRole, set: impl FnOnce(&mut Capabilities)) -> Bench {
         let mut spec = SwitchSpec::new(DEVICE, vec![self.port.to_owned()]);
         self.dialect.clone_into(&mut spec.dialect);
         spec.configuration = self.configuration.map(str::to_owned);
@@ -149,7 +149,7 @@ impl Subject {
     }
 
     /// The desired state without a VRF.
-    fn nothing(self, bench: &Bench, role: DeviceRole) -> FabricDesired {
+    pub fn nothing(self, bench: &Bench, role: DeviceRole) -> FabricDesired {
         let mut desired = bench.desired_ports(DEVICE, "", &[(self.port, "")]);
         desired.device.role = role;
         desired.ports[0].mode = PortMode::Trunk;
@@ -157,7 +157,7 @@ impl Subject {
     }
 
     /// The desired state with the VLAN in the VRF.
-    fn desired(self, bench: &Bench, role: DeviceRole, v4: &str) -> FabricDesired {
+    pub fn desired(self, bench: &Bench, role: DeviceRole, v4: &str) -> FabricDesired {
         let mut desired = self.nothing(bench, role);
         desired.ports[0].vlans = [vid(VLAN)].into_iter().collect();
         let vlan = FabricVlan { routed: Some(Arc::new(routed(v4))), ..FabricVlan::new(vid(VLAN), vec![]) };
@@ -206,7 +206,7 @@ fn seen(bench: &Bench) -> Option<VrfView> {
     bench.switch(DEVICE).view().vrfs.remove(VRF)
 }
 
-fn running(bench: &Bench) -> String {
+pub fn running(bench: &Bench) -> String {
     bench.switch(DEVICE).running_xml()
 }
 

@@ -290,7 +290,7 @@ const OPENCONFIG_BGP: BgpSubject = BgpSubject {
         let neighbours = "<neighbors><neighbor><neighbor-address>10.1.0.1</neighbor-address><config><neighbor-address>\
              10.1.0.1</neighbor-address><peer-group>mine</peer-group></config></neighbor></neighbors><peer-groups>\
              <peer-group><peer-group-name>mine</peer-group-name></peer-group></peer-groups>";
-        let key = "<identifier>p:BGP</identifier><name>main</name>";
+        let key = "<identifier>oc-pol-types:BGP</identifier><name>main</name>";
         format!(
             "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance><name>{vrf}</name>\
              <protocols><protocol>{key}<config>{key}</config><bgp><global><config><as>{}</as></config></global>{}</bgp>\

@@ -301,5 +301,8 @@ async fn transaction_configures_and_restores_a_device() {
 fn driver_announces_the_dialects_that_it_gets() {
     let options = common::options(std::path::Path::new("/nowhere"));
     let driver = NetconfDriver::new(Options { dialects: DIALECTS, ..options });
-    assert_eq!(driver.identity().capabilities, ["hold", "lookups", "vrfs", "dialect:shelf"]);
+    assert_eq!(
+        driver.identity().capabilities,
+        ["bgp", "dynamicNeighbours", "hold", "lookups", "vrfs", "dialect:shelf"]
+    );
 }

@@ -121,12 +121,13 @@ impl BgpModel for OpenConfig {
             has_password: values.password.is_some(),
             ..in_vrf(PEER_GROUP, name.to_owned(), peer_group(values))
         }];
+        let networks = network_families(group);
         for address in &group.neighbours {
             let xml = format!(
                 "<neighbor><neighbor-address>{address}</neighbor-address><config><neighbor-address>{address}\
                  </neighbor-address><peer-group>{0}</peer-group><enabled>true</enabled></config>{1}</neighbor>",
                 escape(name),
-                afi_safis([address.is_ipv6()], group)
+                afi_safis(&[address.is_ipv6()].into(), &networks, group)
             );
             entries.push(in_vrf(NEIGHBOR, address.to_string(), xml));
         }
@@ -219,8 +220,7 @@ fn peer_group(values: &GroupValues<'_>) -> String {
         let _ = write!(xml, "<default-{direction}-policy>REJECT_ROUTE</default-{direction}-policy>");
     }
     xml.push_str("</config></apply-policy>");
-    let families: BTreeSet<bool> = group.dynamic_neighbours.iter().map(|net| net.addr().is_ipv6()).collect();
-    xml += &afi_safis(families, group);
+    xml += &afi_safis(&network_families(group), &BTreeSet::new(), group);
     if let Some(bfd) = &group.bfd {
         // In microseconds.
         let micros = |millis: u32| u64::from(millis) * 1000;
@@ -237,33 +237,33 @@ fn peer_group(values: &GroupValues<'_>) -> String {
     xml + "</peer-group>"
 }
 
-/// The families of a neighbour or group, each with the limit of its prefixes.
-fn afi_safis(are_v6: impl IntoIterator<Item = bool>, group: &BgpGroup) -> String {
+/// The families of a neighbour or group, each with the limit of its prefixes, and those of the group that the neighbour
+/// does not have.
+fn afi_safis(are_v6: &BTreeSet<bool>, off: &BTreeSet<bool>, group: &BgpGroup) -> String {
     let mut xml = String::new();
-    for (identity, container, _) in are_v6.into_iter().map(|is_v6| FAMILIES[usize::from(is_v6)]) {
-        let _ = write!(
-            xml,
-            "{}",
-            afi_safi(identity, |xml| {
-                if let Some(maximum) = group.maximum_prefixes {
-                    let _ = write!(
-                        xml,
-                        "<{container}><prefix-limit-received><config><max-prefixes>{maximum}</max-prefixes></config>\
-                     </prefix-limit-received></{container}>"
-                    );
-                }
-            })
-        );
+    for is_v6 in are_v6.union(off) {
+        let (identity, container, _) = FAMILIES[usize::from(*is_v6)];
+        let is_on = are_v6.contains(is_v6);
+        let limit = group.maximum_prefixes.filter(|_| is_on).map_or(String::new(), |maximum| {
+            format!(
+                "<{container}><prefix-limit-received><config><max-prefixes>{maximum}</max-prefixes></config>\
+                 </prefix-limit-received></{container}>"
+            )
+        });
+        xml += &afi_safi(identity, is_on, &limit);
     }
     if xml.is_empty() { xml } else { format!("<afi-safis>{xml}</afi-safis>") }
 }
 
-fn afi_safi(identity: &str, content: impl FnOnce(&mut String)) -> String {
+/// The families of the networks of a group.
+fn network_families(group: &BgpGroup) -> BTreeSet<bool> {
+    group.dynamic_neighbours.iter().map(|net| net.addr().is_ipv6()).collect()
+}
+
+fn afi_safi(identity: &str, is_on: bool, content: &str) -> String {
     let name =
         format!("<afi-safi-name xmlns:oc-bgp-types=\"{BGP_TYPES}\">oc-bgp-types:{identity}</afi-safi-name>");
-    let mut xml = format!("<afi-safi>{name}<config>{name}<enabled>true</enabled></config>");
-    content(&mut xml);
-    xml + "</afi-safi>"
+    format!("<afi-safi>{name}<config>{name}<enabled>{is_on}</enabled></config>{content}</afi-safi>")
 }
 
 /// `with_longer`: with all longer prefixes in them.
@@ -494,7 +494,7 @@ pub(super) fn render_protocol(xml: &mut Text, observed: &ObservedConfig, changes
             return;
         }
         Some(InstanceChange::Set { local_as, .. }) => {
-            let families = FAMILIES.map(|(identity, ..)| afi_safi(identity, |_| ())).concat();
+            let families = FAMILIES.map(|(identity, ..)| afi_safi(identity, true, "")).concat();
             let _ = write!(global, "<config><as>{local_as}</as></config><afi-safis>{families}</afi-safis>");
         }
         None => {}
