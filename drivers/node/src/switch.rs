@@ -7,8 +7,8 @@ use eno_schemas::{
     AppliedNetwork, HostNetwork, Item, NodeDesired, Note, OvsDatapath, Rejection, Uplink, VlanId, VlanSet,
 };
 
-use crate::host::{HostApplied, ownership};
 use crate::host::plan::ItemRef;
+use crate::host::{HostApplied, ownership};
 use crate::ovs::{
     AppliedPort, BridgeDesired, Datapath, Item as OvsItem, OvsApplied, OvsDesired, PortDesired, PortVlans,
     UplinkDesired,

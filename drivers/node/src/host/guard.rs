@@ -435,22 +435,22 @@ const SERVICES: &str = "kube-ipvs0";
 /// which they come.
 pub fn opened_prefix(state: &State, own: Option<u32>, prefix: IpNet) -> Result<(), Refusal> {
     free_network(state, prefix)?;
-    let is_other = |index: Option<u32>| index.is_none_or(|index| Some(index) != own && state.name(index) != SERVICES);
-    let opened = |inside: IpNet, index: Option<u32>| {
-        let other = index.map_or_else(|| "another interface".to_owned(), |index| state.name(index));
-        Err(Refusal::Opened { prefix, inside, other })
-    };
-    let mut addresses = state.snapshot.addresses.iter().filter(|found| is_other(Some(found.index)));
+    let is_other = |index: u32| Some(index) != own && state.name(index) != SERVICES;
+    let opened = |inside: IpNet, index: u32| Refusal::Opened { prefix, inside, other: state.name(index) };
+    let mut addresses = state.snapshot.addresses.iter().filter(|found| is_other(found.index));
     if let Some(found) = addresses.find(|found| prefix.contains(&found.net.addr())) {
-        return opened(found.net, Some(found.index));
+        return Err(opened(found.net, found.index));
     }
-    let mut routes = state.snapshot.routes.iter().filter(|found| {
-        !ownership::is_table(found.table) && is_other(found.index) && found.prefix.prefix_len() > 0
+    // Routes without an interface, or to the loopback one, drop packets.
+    let leads_on = |index: u32| {
+        is_other(index) && state.snapshot.link(index).is_none_or(|link| link.kind != Kind::Loopback)
+    };
+    let mut routes = state.snapshot.routes.iter().filter_map(|found| {
+        let index = found.index.filter(|index| leads_on(*index))?;
+        let is_inside = found.prefix.prefix_len() > 0 && prefix.contains(&found.prefix);
+        (is_inside && !ownership::is_table(found.table)).then_some((found.prefix, index))
     });
-    match routes.find(|found| prefix.contains(&found.prefix)) {
-        Some(found) => opened(found.prefix, found.index),
-        None => Ok(()),
-    }
+    routes.next().map_or(Ok(()), |(inside, index)| Err(opened(inside, index)))
 }
 
 /// Checks the name of an interface for BGP sessions.

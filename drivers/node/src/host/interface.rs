@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use eno_schemas::{HostNetwork, OvsDatapath, VlanId};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage, MacVlanMode,
 };
@@ -25,6 +25,7 @@ use super::nic::check_mtu;
 use super::plan::{ItemRef, Planner};
 use super::{ownership, session_filter};
 use crate::netlink::{IngressProgram, Instruction, Kind, Link, PortVlan, Request};
+use crate::pods::anti_spoof;
 
 /// The MTU of the end on a bridge, in bytes: that of jumbo frames. A bridge has the least MTU of its ports.
 const PORT_MTU: u32 = 9216;
@@ -90,9 +91,7 @@ pub(super) fn requested_mtu(
 pub fn network_mtu(network: &HostNetwork) -> Option<u32> {
     match network {
         HostNetwork::Ovs { uplink, .. } => uplink.as_ref().and_then(|uplink| uplink.mtu),
-        HostNetwork::Bridge { uplink, mtu, .. } => {
-            (*mtu).max(uplink.as_ref().and_then(|uplink| uplink.mtu))
-        }
+        HostNetwork::Bridge { uplink, mtu, .. } => (*mtu).max(uplink.as_ref().and_then(|uplink| uplink.mtu)),
         HostNetwork::Master { mtu, .. }
         | HostNetwork::PodBridge { mtu, .. }
         | HostNetwork::Interface { mtu, .. } => *mtu,
@@ -112,7 +111,11 @@ impl<'a> Planner<'a> {
         let mtu = requested_mtu(self.networks, wanted.network, wanted.mtu);
         check_mtu(link, mtu)?;
         self.guard_link(&item, link, &lower, &program);
-        self.own_addresses(&item, link, wanted.addresses);
+        let mut addresses = wanted.addresses.to_vec();
+        if addresses.iter().any(|net| net.addr().is_ipv6()) {
+            addresses.extend(link.mac.map(link_local));
+        }
+        self.own_addresses(&item, link, &addresses);
         if let Some(port) = port {
             self.port(&item, port, &lower, wanted.vlan);
         }
@@ -158,19 +161,15 @@ impl<'a> Planner<'a> {
                 Lower::Vlan(existing(&subinterface, &|kind| *kind == (Kind::Vlan { vid: vlan.get() }))?)
             }
             HostNetwork::Ovs { datapath, .. } => Lower::Ovs {
-                in_user_space: datapath.unwrap_or(self.state.installation.ovs_datapath) == OvsDatapath::Netdev,
+                in_user_space: datapath.unwrap_or(self.state.installation.ovs_datapath)
+                    == OvsDatapath::Netdev,
             },
             HostNetwork::PodBridge { .. } | HostNetwork::Interface { .. } => return Err(unknown()),
         })
     }
 
     /// Checks what the interface makes reachable: from the host the gateways, and from the VLAN the prefixes.
-    fn check_reach(
-        &mut self,
-        name: &str,
-        own: Option<u32>,
-        wanted: &Interface<'_>,
-    ) -> Result<(), Refusal> {
+    fn check_reach(&mut self, name: &str, own: Option<u32>, wanted: &Interface<'_>) -> Result<(), Refusal> {
         self.claim_addresses(name, own, wanted.addresses)?;
         for gateway in wanted.gateways {
             let is_near = wanted.addresses.iter().any(|net| net.contains(gateway));
@@ -230,9 +229,7 @@ impl<'a> Planner<'a> {
     /// One end of a pair, in ENO's group from its beginning.
     fn end(&self, name: &str) -> LinkMessage {
         let mut message = LinkMessage::default();
-        message
-            .attributes
-            .extend([LinkAttribute::IfName(name.to_owned()), LinkAttribute::Group(self.group)]);
+        message.attributes.extend([LinkAttribute::IfName(name.to_owned()), LinkAttribute::Group(self.group)]);
         message
     }
 
@@ -290,6 +287,12 @@ impl<'a> Planner<'a> {
         }
         self.configure(item, port, Some(PORT_MTU));
     }
+}
+
+/// The link-local address of an interface with IPv6. The kernel needs one to ask for neighbours of what it forwards, and
+/// to check those that it knows. Nobody reaches it: the filter drops what is sent there.
+fn link_local(mac: [u8; 6]) -> IpNet {
+    Ipv6Net::new_assert(anti_spoof::link_local(mac), 64).into()
 }
 
 #[cfg(test)]

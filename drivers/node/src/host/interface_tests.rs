@@ -100,19 +100,20 @@ fn complete() -> State {
 
 #[test]
 fn plan_is_empty_when_interface_is_as_desired() {
-    let wanted =
-        desired([("br0", ovs(OvsDatapath::Netdev)), ("eno-bgp", interface("br0", 10))]);
+    let wanted = desired([("br0", ovs(OvsDatapath::Netdev)), ("eno-bgp", interface("br0", 10))]);
     assert_eq!(planned(&wanted, &complete()), (vec![], BTreeMap::new()));
     // It goes with all of it.
     let gone = planned(&desired([("br0", ovs(OvsDatapath::Netdev))]), &complete()).0;
     let port = format!("delete interface {}", ownership::port("eno-bgp"));
-    assert_eq!(gone, [&port[..], "delete interface eno-bgp", "delete the rule of priority 20101 to table 1694498819"]);
+    assert_eq!(
+        gone,
+        [&port[..], "delete interface eno-bgp", "delete the rule of priority 20101 to table 1694498819"]
+    );
 }
 
 #[test]
 fn interface_is_guarded_before_it_is_up() {
-    let wanted =
-        desired([("br0", ovs(OvsDatapath::Netdev)), ("eno-bgp", interface("br0", 10))]);
+    let wanted = desired([("br0", ovs(OvsDatapath::Netdev)), ("eno-bgp", interface("br0", 10))]);
     let made = planned(&wanted, &State { installation: installation().into(), ..State::default() });
     assert_eq!(made, (vec!["make interface eno-bgp".to_owned()], BTreeMap::new()));
     let mut fresh = complete();
@@ -138,8 +139,7 @@ fn interface_is_guarded_before_it_is_up() {
     ];
     assert_eq!(planned(&wanted, &fresh).0, expected);
     // The kernel's datapath leaves checksums to NICs.
-    let wanted =
-        desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", interface("br0", 10))]);
+    let wanted = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", interface("br0", 10))]);
     assert!(!planned(&wanted, &fresh).0.iter().any(|step| step.contains("checksums")));
 }
 
@@ -158,7 +158,10 @@ fn port_of_a_linux_bridge_is_in_its_vlan_only() {
     state.snapshot.links[0].master = Some(4);
     state.vlans.insert(2, vec![PortVlan { vid: 20, pvid: true, untagged: true }]);
     let steps = planned(&wanted, &state).0;
-    assert_eq!(steps, [format!("take VLANs from bridge port {port}"), format!("add VLANs to bridge port {port}")]);
+    assert_eq!(
+        steps,
+        [format!("take VLANs from bridge port {port}"), format!("add VLANs to bridge port {port}")]
+    );
     state.vlans.insert(2, vec![PortVlan { vid: 10, pvid: true, untagged: true }]);
     assert_eq!(planned(&wanted, &state), (vec![], BTreeMap::new()));
 }
@@ -211,7 +214,9 @@ fn interface_without_its_network_is_refused() {
 fn what_an_interface_must_not_take_is_refused() {
     let of = |change: &dyn Fn(&mut Vec<IpNet>, &mut Vec<IpAddr>, &mut Vec<IpNet>)| {
         let mut wanted = interface("br0", 10);
-        let HostNetwork::Interface { addresses, gateways, prefixes, .. } = &mut wanted else { unreachable!() };
+        let HostNetwork::Interface { addresses, gateways, prefixes, .. } = &mut wanted else {
+            unreachable!()
+        };
         change(addresses, gateways, prefixes);
         desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", wanted)])
     };
@@ -221,7 +226,8 @@ fn what_an_interface_must_not_take_is_refused() {
         link(2, "kube-ipvs0", Kind::Dummy),
         Link { group: 0, ..link(3, "eno-mine", Kind::Veth) },
     ];
-    let address = |index, net: &str| Address { index, net: net.parse().unwrap(), protocol: 0, permanent: true };
+    let address =
+        |index, net: &str| Address { index, net: net.parse().unwrap(), protocol: 0, permanent: true };
     state.snapshot.addresses = vec![address(1, "192.0.2.7/24"), address(2, "203.0.113.5/32")];
     let route = |prefix: &str| Route {
         table: 254,
@@ -236,7 +242,8 @@ fn what_an_interface_must_not_take_is_refused() {
     let reserved = vec!["10.96.0.0/12".parse().unwrap()];
     state.installation = Installation { reserved, ..installation() }.into();
     let net = |text: &str| text.parse::<IpNet>().unwrap();
-    // The address of a service in IPVS mode is what packets are to reach.
+    // The address of a service in IPVS mode is what packets are to reach, and what drops them is no harm.
+    state.snapshot.routes.push(Route { index: None, ..route("203.0.113.0/28") });
     assert_eq!(planned(&of(&|_, _, _| {}), &state).1, BTreeMap::new());
     for (wanted, words) in [
         (of(&|own, _, _| own[0] = net("192.0.2.9/24")), "192.0.2.0/24, which the node reaches on eth0"),
@@ -249,7 +256,9 @@ fn what_an_interface_must_not_take_is_refused() {
         (of(&|_, _, to| to[0] = net("10.244.0.0/16")), "10.244.2.0/24, which the node has on eth0"),
         (of(&|_, _, to| to[0] = net("10.96.0.0/16")), "--reserved-network"),
         (
-            of(&|_, _, to| *to = (0..2000_u32).map(|n| net(&format!("203.{}.{}.0/24", n >> 8, n & 255))).collect()),
+            of(&|_, _, to| {
+                *to = (0..2000_u32).map(|n| net(&format!("203.{}.{}.0/24", n >> 8, n & 255))).collect()
+            }),
             "than one filter can check",
         ),
     ] {

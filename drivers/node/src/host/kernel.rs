@@ -44,7 +44,9 @@ impl Change {
     pub fn operation(&self) -> String {
         match self {
             Self::Netlink(request) => request.operation().to_owned(),
-            Self::Sysctl { interface, key, value } => format!("set the sysctl {key} of {interface} to {value}"),
+            Self::Sysctl { interface, key, value } => {
+                format!("set the sysctl {key} of {interface} to {value}")
+            }
             Self::ComputeChecksums { interface, .. } => format!("have {interface} compute checksums"),
         }
     }

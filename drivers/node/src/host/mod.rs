@@ -189,7 +189,13 @@ impl Host {
     /// The networks of that namespace.
     pub fn new(namespace: Namespace, installation: Installation) -> Self {
         let last = Arc::new(LastReconcile::new(Baseline::Unset));
-        Self { namespace, last, repairs: Arc::default(), writes: Arc::default(), installation: installation.into() }
+        Self {
+            namespace,
+            last,
+            repairs: Arc::default(),
+            writes: Arc::default(),
+            installation: installation.into(),
+        }
     }
 
     /// Change requests sent to the kernel so far.

@@ -82,10 +82,8 @@ pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<ItemRef, Ref
         claims.insert(name, planner.claim(name, network));
     }
     // Interfaces are made on other networks.
-    let (interfaces, others): (Vec<_>, Vec<_>) = desired
-        .networks
-        .iter()
-        .partition(|(_, network)| matches!(network, HostNetwork::Interface { .. }));
+    let (interfaces, others): (Vec<_>, Vec<_>) =
+        desired.networks.iter().partition(|(_, network)| matches!(network, HostNetwork::Interface { .. }));
     for (name, network) in others.into_iter().chain(interfaces) {
         let item = ItemRef::Network(name.clone());
         if planner.refused.contains_key(&item) {

@@ -32,7 +32,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans exactly these addresses. Those that the kernel gave to the interface stay.
+    /// Plans exactly these addresses, besides link-local ones.
     pub(super) fn own_addresses(&mut self, item: &ItemRef, link: &Link, wanted: &[IpNet]) {
         let state = self.state;
         // An address with its network's route in the main table was added by another process.

@@ -129,9 +129,17 @@ fn only_sessions_with_gateways_reach_own_addresses() {
         (false, "a first fragment", fragment(0x20, 0)),
         (false, "a later fragment", fragment(0, 1)),
         (false, "a fragment of IPv6", packet(44, GATEWAY6, OWN6, &behind([6, 0, 0, 0, 0, 0, 0, 1]))),
-        (false, "BGP behind hop-by-hop options", packet(0, GATEWAY6, OWN6, &behind([6, 0, 1, 4, 0, 0, 0, 0]))),
+        (
+            false,
+            "BGP behind hop-by-hop options",
+            packet(0, GATEWAY6, OWN6, &behind([6, 0, 1, 4, 0, 0, 0, 0])),
+        ),
         (false, "BGP behind a routing header", packet(43, GATEWAY6, OWN6, &behind([6, 0, 0, 0, 0, 0, 0, 0]))),
-        (false, "BGP behind destination options", packet(60, GATEWAY6, OWN6, &behind([6, 0, 1, 4, 0, 0, 0, 0]))),
+        (
+            false,
+            "BGP behind destination options",
+            packet(60, GATEWAY6, OWN6, &behind([6, 0, 1, 4, 0, 0, 0, 0])),
+        ),
     ]));
 }
 
@@ -158,6 +166,8 @@ fn neighbours_are_found_and_nothing_else_is_learnt() {
         (true, "an advertisement", discovery(136, local, GATEWAY6)),
         (false, "an advertisement of another", discovery(136, GATEWAY6, "fd09::3")),
         (false, "an advertisement of the own address", discovery(136, local, OWN6)),
+        (false, "a solicitation for a link-local address", discovery(135, GATEWAY6, "fe80::2")),
+        (false, "BGP to a link-local address", packet(6, GATEWAY6, "fe80::2", &tcp(40000, 179, 2))),
         (false, "a router advertisement", discovery(134, local, OWN6)),
         (false, "a redirect", discovery(137, local, GATEWAY6)),
         (true, "a query for listeners", hop_by_hop(58, 130)),
@@ -185,7 +195,11 @@ fn packets_to_prefixes_pass_but_not_to_own_networks() {
         (false, "all hosts", to("255.255.255.255")),
         (false, "a multicast group", to("224.0.0.5")),
         (true, "a prefix of IPv6", to6("2001:db8:7:ffff::1")),
-        (true, "an extension header to it", packet(60, GATEWAY6, "2001:db8:7::1", &[6, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
+        (
+            true,
+            "an extension header to it",
+            packet(60, GATEWAY6, "2001:db8:7::1", &[6, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ),
         (true, "an echo request to it", packet(58, GATEWAY6, "2001:db8:7::1", &icmp(128))),
         (false, "a router advertisement to it", packet(58, GATEWAY6, "2001:db8:7::1", &icmp(134))),
         (false, "the own address of IPv6", to6(OWN6)),

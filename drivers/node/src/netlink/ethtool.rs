@@ -62,14 +62,20 @@ impl Ethtool {
     pub fn leaves_checksums(&mut self, index: u32) -> Result<bool, NetlinkError> {
         let mut request = message(self.family, GET_FEATURES, &device(index));
         let mut found = Vec::new();
-        self.netlink.dump_raw("look at the offloads of an interface", &mut request, &mut found, |found, answer| {
-            let answer = answer.get(LENGTH..).unwrap_or_default();
-            let mut bits = attribute(answer, ACTIVE).and_then(|set| attribute(set, BITS)).unwrap_or_default();
-            while let Some((_, bit, rest)) = next_attribute(bits) {
-                found.push(attribute(bit, NAME) == Some(CHECKSUM));
-                bits = rest;
-            }
-        })?;
+        self.netlink.dump_raw(
+            "look at the offloads of an interface",
+            &mut request,
+            &mut found,
+            |found, answer| {
+                let answer = answer.get(LENGTH..).unwrap_or_default();
+                let mut bits =
+                    attribute(answer, ACTIVE).and_then(|set| attribute(set, BITS)).unwrap_or_default();
+                while let Some((_, bit, rest)) = next_attribute(bits) {
+                    found.push(attribute(bit, NAME) == Some(CHECKSUM));
+                    bits = rest;
+                }
+            },
+        )?;
         Ok(found.contains(&true))
     }
 

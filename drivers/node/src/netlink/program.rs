@@ -128,7 +128,10 @@ fn test(offset: u32, network: &IpNet) -> Code {
     };
     let (values, masks) = (bytes(network.network()), bytes(network.netmask()));
     let words = |bytes: &[u8]| -> Vec<u32> {
-        bytes.chunks_exact(4).map(|word| word.iter().fold(0, |all, byte| all << 8 | u32::from(*byte))).collect()
+        bytes
+            .chunks_exact(4)
+            .map(|word| word.iter().fold(0, |all, byte| all << 8 | u32::from(*byte)))
+            .collect()
     };
     let mut code = Code::new();
     for ((value, mask), at) in words(&values).into_iter().zip(words(&masks)).zip((offset..).step_by(4)) {

@@ -51,7 +51,7 @@ fn own_mac(offset: u32, mac: [u8; 6]) -> Code {
 }
 
 /// The link-local address that the kernel derives from a MAC address (RFC 4291, appendix A).
-fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let pair = |first: u8, second: u8| u16::from_be_bytes([first, second]);
     let identifier = [pair(mac[0] ^ 2, mac[1]), pair(mac[2], 0xff), pair(0xfe, mac[3]), pair(mac[4], mac[5])];
     Ipv6Addr::new(0xfe80, 0, 0, 0, identifier[0], identifier[1], identifier[2], identifier[3])

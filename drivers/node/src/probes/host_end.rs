@@ -48,7 +48,10 @@ impl Reach {
             HostNetwork::Master { .. } => ReachKind::Master,
             HostNetwork::PodBridge { .. } | HostNetwork::Interface { .. } => return None,
         };
-        Some(Self { kind, mtu: network_mtu(network).max(asked.map(u32::from)).unwrap_or_default().max(LARGE) })
+        Some(Self {
+            kind,
+            mtu: network_mtu(network).max(asked.map(u32::from)).unwrap_or_default().max(LARGE),
+        })
     }
 }
 

@@ -32,10 +32,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_millis(1500);
 /// Time without any notification that proves silence.
 const QUIET: Duration = Duration::from_millis(700);
-/// Addresses of the interface, of its gateway, and of another host of the VLAN.
+/// Addresses of the interface and of its gateway.
 const OWN: [&str; 2] = ["10.9.0.2", "fd09::2"];
 const GATEWAY: [&str; 2] = ["10.9.0.1", "fd09::1"];
-const OTHER: [&str; 2] = ["10.9.0.3", "fd09::3"];
 /// A service of the cluster, in a prefix.
 const SERVICE: [&str; 2] = ["203.0.113.7", "2001:db8:7::7"];
 /// What is done to connections as kube-proxy does: a service and a node port lead to a pod.
@@ -43,7 +42,9 @@ const FIREWALL: &str = "table inet proxy { chain pre { type nat hook prerouting 
     ip daddr 203.0.113.7 tcp dport 80 dnat ip to 10.244.1.2:80
     ip6 daddr 2001:db8:7::7 tcp dport 80 dnat ip6 to [fd44::2]:80
     fib daddr type local meta nfproto ipv4 tcp dport 30080 dnat ip to 10.244.1.2:80
-    fib daddr type local meta nfproto ipv6 tcp dport 30080 dnat ip6 to [fd44::2]:80 } }";
+    fib daddr type local meta nfproto ipv6 tcp dport 30080 dnat ip6 to [fd44::2]:80
+    }
+}\n";
 
 fn interface(network: &str, vlan: u16) -> HostNetwork {
     HostNetwork::Interface {
@@ -133,9 +134,12 @@ impl Lab {
     fn new(node: Net) -> Self {
         let lab = Self { node, gateway: Net::new(), other: Net::new(), pod: Net::new() };
         let Self { node, gateway, other, pod } = &lab;
-        for (end, net, peer) in
-            [("gw", gateway, "eth0"), ("host", other, "eth0"), ("eth0", gateway, "eth1"), ("hpod", pod, "eth0")]
-        {
+        for (end, net, peer) in [
+            ("gw", gateway, "eth0"),
+            ("host", other, "eth0"),
+            ("hpod", pod, "eth0"),
+            ("eth0", gateway, "eth1"),
+        ] {
             node.nic(end, net, peer);
             node.ip(&format!("link set {end} addrgenmode none"));
             node.ip(&format!("link set {end} up"));
@@ -152,11 +156,17 @@ impl Lab {
             net.ip(&format!("address add {v4} dev {end}"));
             net.ip(&format!("address add {v6} dev {end} nodad"));
         }
-        for (net, [v4, v6]) in [(node, ["192.0.2.254", "2001:db8:1::254"]), (pod, ["10.244.1.1", "fd44::1"])] {
+        // Without these the node could not ask for neighbours of what it forwards.
+        for end in ["eth0", "hpod"] {
+            node.ip(&format!("address add fe80::1/64 dev {end} nodad"));
+        }
+        for (net, [v4, v6]) in [(node, ["192.0.2.254", "2001:db8:1::254"]), (pod, ["10.244.1.1", "fd44::1"])]
+        {
             net.ip(&format!("route add default via {v4}"));
             net.ip(&format!("route add default via {v6}"));
         }
-        let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+        let forward =
+            "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
         let strict = "for of in all default; do echo 1 > /proc/sys/net/ipv4/conf/$of/rp_filter; done";
         node.run("sh", &["-c", &format!("{forward}; {strict}")]).unwrap();
         gateway.run("sh", &["-c", forward]).unwrap();
@@ -392,7 +402,7 @@ async fn drift_of_an_interface_is_notified_and_repaired() {
     let sysctl = |node: &Net, _| {
         let write = format!("echo 0 > /proc/sys/net/ipv4/conf/{NAME}/arp_ignore");
         node.run("sh", &["-c", &write]).unwrap();
-        node.ip("link set foreign alias changed");
+        node.ip("address add 198.51.100.1/24 dev foreign");
     };
     for (said, change) in [
         by_ip("the address 10.9.0.2/24", "address del 10.9.0.2/24 dev eno-bgp"),

@@ -88,7 +88,10 @@ fn sessions(network: &str, vlan: u16, number: u8) -> HostNetwork {
         network: network.to_owned(),
         vlan: vlan.to_string().parse().unwrap(),
         addresses: vec![net(format!("10.9.{number}.2/24")), net(format!("fd09:{number}::2/64"))],
-        gateways: vec![format!("10.9.{number}.1").parse().unwrap(), format!("fd09:{number}::1").parse().unwrap()],
+        gateways: vec![
+            format!("10.9.{number}.1").parse().unwrap(),
+            format!("fd09:{number}::1").parse().unwrap(),
+        ],
         prefixes: vec![net(format!("203.0.{number}.0/28"))],
         mtu: None,
     }
