@@ -27,6 +27,7 @@ use eno_conformance::{Engine, RunningHost};
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::pods::{Options, Pods};
 use eno_driver_node::probes::{ProbeMetrics, Probes};
 use eno_sbi::host::{HostOptions, Ownership};
@@ -119,7 +120,7 @@ async fn start_agent(
         Arc::clone(&switch),
         metrics.clone(),
     );
-    let host = Host::new(namespace, &[]);
+    let host = Host::new(namespace, Installation::default());
     let addresses = Addresses::new(folder.join("no-ipam"), folder);
     let driver = NodeDriver::new(name(node), addresses, host, Pods::new(NoPods, options), switch, probes);
     let mut options = HostOptions::new(world.server.connect("eno-driver").await, Ownership::PerTarget, "0");

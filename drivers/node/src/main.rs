@@ -10,6 +10,7 @@ use std::time::Duration;
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::netlink::Namespace;
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods};
@@ -83,6 +84,13 @@ impl Args {
             DatapathType::Netdev => (Datapath::Netdev, OvsDatapath::Netdev),
         };
         let addresses = Addresses::new(self.ipam_dir, &self.namespaces);
+        let api_server = self.api_server.and_then(|host| host.parse::<IpAddr>().ok()).map(IpNet::from);
+        let installation = Installation {
+            node: self.node.clone(),
+            reserved: self.reserved_network.into_iter().chain(api_server).collect(),
+            ovs_datapath,
+            proc_sys_net: self.proc_sys.clone(),
+        };
         let options = Options {
             host: host.clone(),
             audit: AUDIT,
@@ -91,12 +99,10 @@ impl Args {
             proc_sys_net: self.proc_sys.clone(),
             namespaces: self.namespaces,
         };
-        let api_server = self.api_server.and_then(|host| host.parse::<IpAddr>().ok()).map(IpNet::from);
-        let reserved: Vec<IpNet> = self.reserved_network.into_iter().chain(api_server).collect();
         let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
         let switch = Arc::new(Switch::new(Ovs::new(endpoint, datapath), socket));
         let probes = Probes::start(&self.node, host.clone(), self.proc_sys, Arc::clone(&switch), metrics);
-        Ok(NodeDriver::new(self.node, addresses, Host::new(host, &reserved), pods, switch, probes))
+        Ok(NodeDriver::new(self.node, addresses, Host::new(host, installation), pods, switch, probes))
     }
 }
 

@@ -7,8 +7,8 @@ use eno_schemas::{
     AppliedNetwork, HostNetwork, Item, NodeDesired, Note, OvsDatapath, Rejection, Uplink, VlanId, VlanSet,
 };
 
-use crate::host::HostApplied;
 use crate::host::plan::ItemRef;
+use crate::host::{HostApplied, ownership};
 use crate::ovs::{
     AppliedPort, BridgeDesired, Datapath, Item as OvsItem, OvsApplied, OvsDesired, PortDesired, PortVlans,
     UplinkDesired,
@@ -45,7 +45,7 @@ pub fn desired_ovs(
         };
         Some((name.clone(), bridge))
     });
-    let ports = ports.iter().map(|(interface, port)| {
+    let pods = ports.iter().map(|(interface, port)| {
         let vlans = match &port.vlans {
             eno_schemas::PortVlans::Access(vlan) => PortVlans::Access(vlan.get()),
             eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(vids(vlans)),
@@ -53,7 +53,29 @@ pub fn desired_ovs(
         let id = format!("{}/{}", port.pod, port.link);
         (interface.clone(), PortDesired { bridge: port.bridge.clone(), id, vlans, mtu: None })
     });
-    OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports: ports.collect() }
+    let ports = pods.chain(interface_ports(desired, host)).collect();
+    OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports }
+}
+
+/// The start of [`PortDesired::id`] of the ports of interfaces for BGP sessions. The name of the interface follows.
+const INTERFACE: &str = "interface/";
+
+/// The ports by which interfaces for BGP sessions are on bridges of Open vSwitch, as far as they exist.
+fn interface_ports(desired: &NodeDesired, host: &HostApplied) -> impl Iterator<Item = (String, PortDesired)> {
+    let group = ownership::group(&desired.cluster);
+    desired.networks.iter().filter_map(move |(name, interface)| {
+        let HostNetwork::Interface { network, vlan, .. } = interface else { return None };
+        let HostNetwork::Ovs { .. } = desired.networks.get(network)? else { return None };
+        let port = ownership::port(name);
+        host.state.named(&port).filter(|found| found.group == group)?;
+        let (bridge, id) = (network.clone(), format!("{INTERFACE}{name}"));
+        Some((port, PortDesired { bridge, id, vlans: PortVlans::Access(vlan.get()), mtu: None }))
+    })
+}
+
+/// The interface for BGP sessions that has a port.
+fn interface_of<'a>(desired: &'a OvsDesired, port: &str) -> Option<&'a str> {
+    desired.ports.get(port)?.id.strip_prefix(INTERFACE)
 }
 
 /// The host ends of pods that are ports as desired.
@@ -126,7 +148,7 @@ impl NodeApplied {
         for rejected in &observed.rejected {
             let item = match &rejected.item {
                 OvsItem::Bridge(name) => Item::port(name.as_str()),
-                OvsItem::Port(interface) => self.link(interface).unwrap_or(Item::TARGET),
+                OvsItem::Port(interface) => self.item(desired, interface).unwrap_or(Item::TARGET),
             };
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
             self.rejected.push(Rejection { item, reason: reason.into(), retryable, unreachable: false });
@@ -135,7 +157,7 @@ impl NodeApplied {
             if !observed.ports.get(interface).is_some_and(|observed| is_as_desired(observed, port)) {
                 let reason = format!("Open vSwitch has not opened the port {interface}");
                 let failure = OvsFailure { reason: &reason, retryable: true, unreachable: false };
-                self.reject_port(interface, &failure);
+                self.reject_port(desired, interface, &failure);
             }
         }
         let notes = observed.notes.into_iter();
@@ -149,7 +171,7 @@ impl NodeApplied {
             self.rejected.push(failure.with(Item::port(name.as_str())));
         }
         for interface in desired.ports.keys() {
-            self.reject_port(interface, failure);
+            self.reject_port(desired, interface, failure);
         }
         if !is_any_desired(desired) {
             let reason = format!("can't see whether something is left over there: {}", failure.reason);
@@ -157,21 +179,28 @@ impl NodeApplied {
         }
     }
 
-    /// Rejects the link whose host end is not a port as desired.
-    fn reject_port(&mut self, interface: &str, failure: &OvsFailure<'_>) {
-        let Some(port) = self.pods.ovs_ports.get(interface) else { return };
-        if let Some(links) = self.pods.pods.get_mut(&port.pod) {
+    /// Rejects what is on a port that is not as desired: a pod's link, or an interface for BGP sessions.
+    fn reject_port(&mut self, desired: &OvsDesired, port: &str, failure: &OvsFailure<'_>) {
+        let Some(item) = self.item(desired, port) else { return };
+        if let Some(port) = self.pods.ovs_ports.get(port)
+            && let Some(links) = self.pods.pods.get_mut(&port.pod)
+        {
             links.remove(&port.link);
         }
-        let item = Item::link(port.pod.as_str(), port.link.as_str());
+        if let Some(interface) = interface_of(desired, port) {
+            self.networks.remove(interface);
+        }
         if self.rejected.iter().all(|rejected| rejected.item != item) {
             self.rejected.push(failure.with(item));
         }
     }
 
-    fn link(&self, interface: &str) -> Option<Item> {
-        let port = self.pods.ovs_ports.get(interface)?;
-        Some(Item::link(port.pod.as_str(), port.link.as_str()))
+    /// What is on a port.
+    fn item(&self, desired: &OvsDesired, port: &str) -> Option<Item> {
+        match self.pods.ovs_ports.get(port) {
+            Some(port) => Some(Item::link(port.pod.as_str(), port.link.as_str())),
+            None => interface_of(desired, port).map(Item::port),
+        }
     }
 }
 

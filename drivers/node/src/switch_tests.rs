@@ -97,3 +97,52 @@ fn unreachable_ovs_rejects_only_its_bridges_and_ports() {
     };
     assert!(applied.rejected.iter().all(is_unanswered), "{:?}", applied.rejected);
 }
+
+#[test]
+fn interface_for_sessions_is_rejected_without_its_port() {
+    let interface = HostNetwork::Interface {
+        network: "br0".into(),
+        vlan: VlanId::new(11).unwrap(),
+        addresses: vec![],
+        gateways: vec![],
+        prefixes: vec![],
+        mtu: None,
+    };
+    let mut node = node();
+    node.networks.insert("eno-bgp".into(), interface);
+    let mut host = host();
+    host.networks.insert("eno-bgp".into(), AppliedNetwork::default());
+    // Open vSwitch gets no port that does not exist, or that is not ENO's.
+    let port = ownership::port("eno-bgp");
+    let mut link = crate::netlink::Link::new(7, crate::netlink::Kind::Veth);
+    link.name.clone_from(&port);
+    host.state.snapshot.links.push(link);
+    assert!(desired_ovs(&node, &host, &BTreeMap::new()).ports.is_empty());
+    host.state.snapshot.links[0].group = ownership::group("lab1");
+    let desired = desired_ovs(&node, &host, &BTreeMap::new());
+    assert_eq!(desired.ports[&port].vlans, PortVlans::Access(11));
+    assert_eq!(
+        (&desired.ports[&port].bridge[..], &desired.ports[&port].id[..]),
+        ("br0", "interface/eno-bgp")
+    );
+
+    let vlans = PortVlans::Access(11);
+    let open = AppliedPort { bridge: "br0".into(), vlans, mtu: None };
+    let bridges = ["br0", "br1"].map(|name| (name.to_owned(), AppliedBridge::default()));
+    let mut observed = OvsApplied { bridges: bridges.into(), ..OvsApplied::default() };
+    for there in [true, false] {
+        observed.ports = there.then(|| (port.clone(), open.clone())).into_iter().collect();
+        let mut applied = NodeApplied { networks: host.networks.clone(), ..NodeApplied::default() };
+        applied.add(&desired, observed.clone());
+        assert_eq!(applied.networks.contains_key("eno-bgp"), there);
+        let items: Vec<_> = applied.rejected.iter().map(|rejected| rejected.item.clone()).collect();
+        assert_eq!(items, if there { vec![] } else { vec![Item::port("eno-bgp")] });
+    }
+    let reason = Rejected { item: OvsItem::Port(port.clone()), reason: "words".into(), retryable: true };
+    observed.rejected.push(reason);
+    let mut refused = NodeApplied { networks: host.networks.clone(), ..NodeApplied::default() };
+    refused.add(&desired, observed);
+    let [rejection] = refused.rejected.as_slice() else { panic!("{:?}", refused.rejected) };
+    assert_eq!((&rejection.item, &rejection.reason[..]), (&Item::port("eno-bgp"), "words"));
+    assert!(!refused.networks.contains_key("eno-bgp"));
+}

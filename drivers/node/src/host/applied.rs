@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use eno_schemas::{AppliedNetwork, HostNetwork, NodeDesired, Uplink, VlanSet};
 
 use super::guard::{self, Refusal};
+use super::interface::requested_mtu;
 use super::plan::ItemRef;
 use super::state::State;
 
@@ -44,6 +45,10 @@ pub fn applied(
                         })
                         .collect(),
                     mtu: mtu.and_then(|_| mtu_of(state, name)),
+                },
+                HostNetwork::Interface { network, vlan, mtu, .. } => AppliedNetwork {
+                    vlans: [*vlan].into_iter().collect(),
+                    mtu: requested_mtu(&desired.networks, network, *mtu).and_then(|_| mtu_of(state, name)),
                 },
                 HostNetwork::PodBridge { mtu, .. } => {
                     AppliedNetwork { vlans: VlanSet::EMPTY, mtu: mtu.and_then(|_| mtu_of(state, name)) }

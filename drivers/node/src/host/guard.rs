@@ -1,8 +1,11 @@
 //! Rules that decide whether ENO may use an interface of the host, so that the node's own connectivity stays intact.
 
+use std::net::IpAddr;
+
 use eno_schemas::VlanId;
 use ipnet::IpNet;
 
+use super::ownership;
 use super::state::{State, kind_name};
 use crate::netlink::{Kind, Link};
 
@@ -187,6 +190,42 @@ pub enum Refusal {
         /// The interface.
         name: String,
     },
+    /// The name is not that of an interface for BGP sessions.
+    #[error("{name:?} can't be the name of an interface for BGP sessions: it takes eno- and more")]
+    SessionInterfaceName {
+        /// The name.
+        name: String,
+    },
+    /// No network of the node has the VLAN.
+    #[error("{network} is no network of this node with the VLAN {vlan}")]
+    NoVlan {
+        /// The network.
+        network: String,
+        /// The VLAN.
+        vlan: VlanId,
+    },
+    /// The gateway is not a neighbour.
+    #[error("the gateway {gateway} is in no network of the interface's addresses, or one of these itself")]
+    Gateway {
+        /// The gateway.
+        gateway: IpAddr,
+    },
+    /// The prefix would make something of the node reachable.
+    #[error("packets to {prefix} would reach {inside}, which the node has on {other}; choose other prefixes")]
+    Opened {
+        /// The prefix.
+        prefix: IpNet,
+        /// The address or network in it.
+        inside: IpNet,
+        /// The interface that has it.
+        other: String,
+    },
+    /// The filter would exceed the kernel's limit.
+    #[error("{name} has more gateways and prefixes than one filter can check; join prefixes")]
+    FilterLength {
+        /// The interface.
+        name: String,
+    },
     /// The network that the item belongs to was refused.
     #[error("the network {network} is not there: {reason}")]
     Network {
@@ -223,6 +262,10 @@ impl Refusal {
             | Self::Special { .. }
             | Self::Reserved { .. }
             | Self::NodeName { .. }
+            | Self::SessionInterfaceName { .. }
+            | Self::NoVlan { .. }
+            | Self::Gateway { .. }
+            | Self::FilterLength { .. }
             | Self::SubinterfaceName { .. }
             | Self::Taken { .. }
             | Self::NotAllowed { .. } => false,
@@ -325,7 +368,7 @@ pub fn check_unused(state: &State, link: &Link) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Networks that no pod bridge may overlap, each with what it is for.
+/// Networks that nothing of ENO on the host may overlap, each with what it is for.
 const SPECIAL_NETWORKS: [(&str, &str); 10] = [
     ("0.0.0.0/8", "this network"),
     ("127.0.0.0/8", "loopback"),
@@ -343,25 +386,32 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 
-/// Checks that a pod bridge may have an address. The node answers for it, and for nothing that it reaches elsewhere: an
-/// address of its own, a network that it has any route to but the default, the networks that the installation reserves.
-/// `own`: the index of the bridge, if it exists. `group`: that of ENO's own bridges, whose networks may overlap.
-pub fn bridge_address(state: &State, own: Option<u32>, group: u32, address: IpNet) -> Result<(), Refusal> {
+/// Checks that a network is one of hosts, and not reserved by the installation.
+fn free_network(state: &State, address: IpNet) -> Result<(), Refusal> {
     let special =
         SPECIAL_NETWORKS.iter().find(|(net, _)| net.parse().is_ok_and(|net| overlap(&net, &address)));
     if let Some((net, purpose)) = special {
         return Err(Refusal::Special { address, network: (*net).to_owned(), purpose: (*purpose).to_owned() });
     }
-    if let Some(reserved) = state.reserved.iter().find(|reserved| overlap(reserved, &address)) {
-        return Err(Refusal::Reserved { address, reserved: *reserved });
+    match state.installation.reserved.iter().find(|reserved| overlap(reserved, &address)) {
+        Some(reserved) => Err(Refusal::Reserved { address, reserved: *reserved }),
+        None => Ok(()),
     }
+}
+
+/// Checks that an interface of ENO may have an address. The node answers for it, and for nothing that it reaches
+/// elsewhere: an address of its own, a network that it has any route to but the default, the networks that the
+/// installation reserves. `own`: the index of the interface, if it exists. `group`: that of ENO's own ones, whose networks
+/// may overlap.
+pub fn own_address(state: &State, own: Option<u32>, group: u32, address: IpNet) -> Result<(), Refusal> {
+    free_network(state, address)?;
     let ours = |index: u32| state.snapshot.link(index).is_some_and(|link| link.group == group);
     let mut others = state.snapshot.addresses.iter().filter(|found| Some(found.index) != own);
     if let Some(found) = others.clone().find(|found| found.net.addr() == address.addr()) {
         return Err(Refusal::AddressTaken { address, other: state.name(found.index) });
     }
     let reached = |found: &&crate::netlink::Route| {
-        !super::ownership::is_table(found.table)
+        !ownership::is_table(found.table)
             && (found.index.is_none() || found.index != own)
             && found.prefix.prefix_len() > 0
             && overlap(&found.prefix, &address)
@@ -375,6 +425,41 @@ pub fn bridge_address(state: &State, own: Option<u32>, group: u32, address: IpNe
         return Err(Refusal::Overlap { address, prefix: found.net.addr().into(), other });
     }
     Ok(())
+}
+
+/// The interface of kube-proxy that has the addresses of services as its own.
+const SERVICES: &str = "kube-ipvs0";
+
+/// Checks that packets from a VLAN to a prefix reach services, and nothing that the node has elsewhere: an address, a
+/// network that it has a route to, the networks that the installation reserves. `own`: the index of the interface by
+/// which they come.
+pub fn opened_prefix(state: &State, own: Option<u32>, prefix: IpNet) -> Result<(), Refusal> {
+    free_network(state, prefix)?;
+    let is_other = |index: u32| Some(index) != own && state.name(index) != SERVICES;
+    let opened = |inside: IpNet, index: u32| Refusal::Opened { prefix, inside, other: state.name(index) };
+    let mut addresses = state.snapshot.addresses.iter().filter(|found| is_other(found.index));
+    if let Some(found) = addresses.find(|found| prefix.contains(&found.net.addr())) {
+        return Err(opened(found.net, found.index));
+    }
+    // Routes without an interface, or to the loopback one, drop packets.
+    let leads_on = |index: u32| {
+        is_other(index) && state.snapshot.link(index).is_none_or(|link| link.kind != Kind::Loopback)
+    };
+    let mut routes = state.snapshot.routes.iter().filter_map(|found| {
+        let index = found.index.filter(|index| leads_on(*index))?;
+        let is_inside = found.prefix.prefix_len() > 0 && prefix.contains(&found.prefix);
+        (is_inside && !ownership::is_table(found.table)).then_some((found.prefix, index))
+    });
+    routes.next().map_or(Ok(()), |(inside, index)| Err(opened(inside, index)))
+}
+
+/// Checks the name of an interface for BGP sessions.
+pub fn session_interface_name(name: &str) -> Result<(), Refusal> {
+    self::name(name)?;
+    match name.strip_prefix(ownership::INTERFACE_PREFIX) {
+        Some(rest) if !rest.is_empty() => Ok(()),
+        _ => Err(Refusal::SessionInterfaceName { name: name.to_owned() }),
+    }
 }
 
 /// Checks that a bridge that ENO makes takes no name of the node's infrastructure, present or to come.

@@ -1,5 +1,6 @@
 use super::super::ownership;
 use super::*;
+use crate::host::state::Installation;
 use crate::netlink::{Address, Route, Snapshot};
 
 const OURS: NicUse = NicUse { group: 7, ovs: false };
@@ -129,10 +130,11 @@ fn bridge_has_no_address_that_the_node_reaches_elsewhere() {
         node.snapshot.routes[3].index = None;
         let own = Route { table: ownership::table(3), ..node.snapshot.routes[1].clone() };
         node.snapshot.routes.push(Route { prefix: "10.7.0.0/24".parse().unwrap(), ..own });
-        node.reserved = ["10.96.0.0/12".parse().unwrap()].into();
+        let reserved = vec!["10.96.0.0/12".parse().unwrap()];
+        node.installation = Installation { reserved, ..Installation::default() }.into();
         node
     };
-    let refused = |address: &str| bridge_address(&node(), Some(2), 7, address.parse().unwrap());
+    let refused = |address: &str| own_address(&node(), Some(2), 7, address.parse().unwrap());
     for good in ["10.9.0.1/24", "192.168.7.1/24", "2001:db8::1/64", "10.7.0.2/24", "10.7.0.3/25"] {
         assert_eq!(refused(good), Ok(()), "{good}");
     }
@@ -167,7 +169,7 @@ fn bridge_has_no_address_that_the_node_reaches_elsewhere() {
         protocol: 0,
         permanent: true,
     });
-    assert_eq!(bridge_address(&node, Some(2), 7, "10.9.0.1/24".parse().unwrap()), Ok(()));
+    assert_eq!(own_address(&node, Some(2), 7, "10.9.0.1/24".parse().unwrap()), Ok(()));
 }
 
 #[test]
@@ -201,6 +203,8 @@ fn every_refusal_message_contains_the_interface_name() {
         Refusal::Ours { name: name() },
         Refusal::Taken { name: name(), other: "br0".into() },
         Refusal::Mtu { name: name(), requested: 9000, maximum: 1500 },
+        Refusal::FilterLength { name: name() },
+        Refusal::SessionInterfaceName { name: name() },
     ] {
         assert!(refusal.to_string().contains("eth1"), "{refusal}");
     }

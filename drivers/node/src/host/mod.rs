@@ -1,5 +1,5 @@
-//! The networks of the host: VLAN-filtering bridges, bonds, VLAN subinterfaces, pod bridges, and the NICs that connect
-//! them to the fabric.
+//! The networks of the host: VLAN-filtering bridges, bonds, VLAN subinterfaces, pod bridges, interfaces for BGP sessions,
+//! and the NICs that connect them to the fabric.
 //!
 //! [`plan`](mod@plan) computes the changes from a snapshot of the kernel, [`guard`] decides what must be left alone,
 //! and [`ownership`] recognises ENO's interfaces; all three are pure. [`reconcile`] reads, plans and applies until a
@@ -11,26 +11,31 @@
 
 pub mod applied;
 pub mod guard;
+pub mod interface;
+pub mod kernel;
 mod nic;
 pub mod ownership;
 pub mod plan;
 mod pod_bridge;
+mod routing;
+mod session_filter;
 pub mod state;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_sbi::{Baseline, BaselineGuard};
 use eno_schemas::{AppliedNetwork, HostNetwork, Item, NodeDesired, Note, Rejection};
 use futures::Stream;
-use ipnet::IpNet;
 
-use crate::netlink::{Kind, Namespace, NamespaceError, Netlink, NetlinkError, Request};
+use crate::netlink::{Namespace, NamespaceError, NetlinkError};
 use guard::Refusal;
+pub use kernel::{Change, HostKernel, Kernel};
 use plan::{ItemRef, Plan};
-use state::State;
+use state::{Installation, State};
 
 /// Maximum plans per reconcile. Making a bond, its VLANs and their settings, and restoring NICs, takes four.
 const MAX_PLANS: usize = 8;
@@ -44,6 +49,14 @@ pub enum HostError {
     /// The node's network namespace can't be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
+    /// A sysctl can't be written.
+    #[error("can't {operation}: {source}")]
+    Sysctl {
+        /// The operation and its object.
+        operation: String,
+        /// The I/O error.
+        source: io::Error,
+    },
     /// A newer command has arrived.
     #[error("a newer command has come")]
     Superseded,
@@ -55,42 +68,10 @@ impl HostError {
         match self {
             Self::Netlink(error) => error.retryable(),
             Self::Namespace(error) => error.retryable(),
+            // An interface that is gone by now is made again.
+            Self::Sysctl { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::Superseded => true,
         }
-    }
-}
-
-/// Access to the kernel: real, counted, or interrupted in tests.
-pub trait Kernel {
-    /// Reads the observed state. `group`: the group of ENO's interfaces ([`ownership::group`]).
-    fn state(&mut self, group: u32) -> Result<State, NetlinkError>;
-    /// Carries out one change.
-    fn change(&mut self, request: Request) -> Result<(), NetlinkError>;
-}
-
-impl Kernel for Netlink {
-    fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
-        let snapshot = self.snapshot()?;
-        let ours = |index: Option<u32>| {
-            index.and_then(|index| snapshot.link(index)).is_some_and(|link| {
-                link.group == group && matches!(link.kind, Kind::Bridge { vlan_filtering: true, .. })
-            })
-        };
-        // Ports of pods have neither a recorded original setting nor this group: their VLANs are not read.
-        let uplinks = snapshot.links.iter().filter(|link| {
-            ours(link.master)
-                && (link.group == group
-                    || link.altnames.iter().any(|name| ownership::is_original_altname(name)))
-        });
-        let mut vlans = BTreeMap::new();
-        for uplink in uplinks {
-            vlans.insert(uplink.index, self.port_vlans(uplink.index)?);
-        }
-        Ok(State { snapshot, vlans, ..State::default() })
-    }
-
-    fn change(&mut self, request: Request) -> Result<(), NetlinkError> {
-        self.execute(request)
     }
 }
 
@@ -159,7 +140,7 @@ pub fn reconcile(
                 if failed.keys().any(|other| *other != ItemRef::Leftovers && other.covers(&step.item)) {
                     continue;
                 }
-                match kernel.change(step.request) {
+                match kernel.change(step.change) {
                     Ok(()) => changed.push((step.item, step.difference)),
                     Err(error) => {
                         let refusal =
@@ -188,8 +169,8 @@ struct Last {
     desired: NodeDesired,
     /// Items that it did not realise.
     refused: BTreeMap<ItemRef, Refusal>,
-    /// As [`State::reserved`].
-    reserved: Arc<[IpNet]>,
+    /// As [`State::installation`].
+    installation: Arc<Installation>,
 }
 
 /// The networks of this node's host.
@@ -200,15 +181,21 @@ pub struct Host {
     /// Repairs of drift so far, by network. Locked during a reconcile.
     repairs: Arc<Mutex<BTreeMap<String, u64>>>,
     writes: Arc<AtomicU64>,
-    /// As [`State::reserved`].
-    reserved: Arc<[IpNet]>,
+    /// As [`State::installation`].
+    installation: Arc<Installation>,
 }
 
 impl Host {
-    /// The networks of that namespace. `reserved`: as [`State::reserved`].
-    pub fn new(namespace: Namespace, reserved: &[IpNet]) -> Self {
+    /// The networks of that namespace.
+    pub fn new(namespace: Namespace, installation: Installation) -> Self {
         let last = Arc::new(LastReconcile::new(Baseline::Unset));
-        Self { namespace, last, repairs: Arc::default(), writes: Arc::default(), reserved: reserved.into() }
+        Self {
+            namespace,
+            last,
+            repairs: Arc::default(),
+            writes: Arc::default(),
+            installation: installation.into(),
+        }
     }
 
     /// Change requests sent to the kernel so far.
@@ -224,14 +211,13 @@ impl Host {
         is_current: impl Fn() -> bool + Send + 'static,
     ) -> Result<(HostApplied, Vec<Note>), HostError> {
         let (wanted, writes) = (networks_only(desired), self.writes.clone());
-        let reserved = self.reserved.clone();
+        let installation = self.installation.clone();
         let (last, repairs) = (self.last.clone(), self.repairs.clone());
         self.namespace
             .run(move || {
                 let mut repairs = lock(&repairs);
                 let mut guard = BaselineGuard::start(&last);
-                let mut kernel =
-                    CountingKernel { netlink: Netlink::open()?, writes, reserved: reserved.clone() };
+                let mut kernel = CountingKernel { kernel: HostKernel::open(installation.clone())?, writes };
                 let applied = reconcile(&mut kernel, &wanted, is_current)?;
                 let before = match &guard.before {
                     Baseline::Observed(before) => Some(&before.desired),
@@ -239,7 +225,7 @@ impl Host {
                 };
                 let notes = repair_notes(&mut repairs, before, &wanted, &applied);
                 let refused = applied.refused.clone();
-                guard.next = Baseline::Observed(Arc::new(Last { desired: wanted, refused, reserved }));
+                guard.next = Baseline::Observed(Arc::new(Last { desired: wanted, refused, installation }));
                 Ok((applied, notes))
             })
             .await?
@@ -288,19 +274,18 @@ fn repair_notes(
 }
 
 struct CountingKernel {
-    netlink: Netlink,
+    kernel: HostKernel,
     writes: Arc<AtomicU64>,
-    reserved: Arc<[IpNet]>,
 }
 
 impl Kernel for CountingKernel {
-    fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
-        Ok(State { reserved: self.reserved.clone(), ..Kernel::state(&mut self.netlink, group)? })
+    fn state(&mut self, group: u32) -> Result<State, HostError> {
+        self.kernel.state(group)
     }
 
-    fn change(&mut self, request: Request) -> Result<(), NetlinkError> {
+    fn change(&mut self, change: Change) -> Result<(), HostError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        self.netlink.execute(request)
+        self.kernel.change(change)
     }
 }
 

@@ -13,12 +13,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::netlink::Link;
 
-/// The top byte of the numbers of ENO's routing tables. The other bytes are the index of the pod bridge.
+/// How the names of interfaces for BGP sessions begin.
+pub const INTERFACE_PREFIX: &str = "eno-";
+
+/// The top byte of the numbers of ENO's routing tables. The other bytes are the index of the interface.
 const TABLE_PREFIX: u32 = 0x6500_0000;
 
-/// The number of the routing table of a pod bridge; `bridge`: its index.
-pub fn table(bridge: u32) -> u32 {
-    TABLE_PREFIX | (bridge & 0x00ff_ffff)
+/// The number of the routing table of a pod bridge or an interface for BGP sessions; `index`: that of it.
+pub fn table(index: u32) -> u32 {
+    TABLE_PREFIX | (index & 0x00ff_ffff)
 }
 
 /// True for numbers that [`table`] gives.
@@ -40,8 +43,24 @@ pub fn alias(cluster: &str, network: &str) -> String {
 /// `IFLA_ADDRESS` of a pod bridge. It is derived from the name, so that pods' neighbour entries stay valid when ports
 /// come and go or the bridge is made again.
 pub fn mac(cluster: &str, bridge: &str) -> [u8; 6] {
-    let bytes = digest(&[b"bridge", cluster.as_bytes(), bridge.as_bytes()]);
-    // Locally administered, unicast.
+    locally_administered(digest(&[b"bridge", cluster.as_bytes(), bridge.as_bytes()]))
+}
+
+/// `IFLA_ADDRESS` of an interface for BGP sessions. Its neighbours keep it when it is made again.
+pub fn interface_mac(cluster: &str, node: &str, interface: &str) -> [u8; 6] {
+    let parts = [b"interface", cluster.as_bytes(), node.as_bytes(), interface.as_bytes()];
+    locally_administered(digest(&parts))
+}
+
+/// The name of the port by which an interface for BGP sessions is on a bridge: 15 bytes that no other part of the agent
+/// gives.
+pub fn port(interface: &str) -> String {
+    let bytes = digest(&[b"port", interface.as_bytes()]);
+    bytes.iter().take(4).fold("enoport".to_owned(), |name, byte| name + &format!("{byte:02x}"))
+}
+
+/// A unicast MAC address that no manufacturer gives.
+fn locally_administered(bytes: [u8; 32]) -> [u8; 6] {
     [bytes[0] & 0xfc | 0x02, bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]
 }
 
@@ -143,5 +162,7 @@ mod tests {
         assert!(i32::try_from(group("lab1")).is_ok());
         assert!(is_table(table(7)) && table(7) != table(8) && !is_table(254));
         assert_eq!(mac("a", "b")[0] & 0x03, 0x02);
+        assert_ne!(interface_mac("a", "b", "eno-x"), interface_mac("a", "c", "eno-x"));
+        assert_eq!(port("eno-bgp").len(), 15);
     }
 }

@@ -10,6 +10,8 @@ use rtnetlink::packet_route::link::{BondMode, LinkAttribute};
 use rtnetlink::{LinkBond, LinkBridge, LinkMessageBuilder, LinkVlan};
 
 use super::guard::{self, NicUse, Refusal};
+use super::interface::Interface;
+use super::kernel::Change;
 use super::nic::{address_generation, check_mtu};
 use super::ownership::{self, OriginalSettings};
 use super::state::{ADDR_GEN_NONE, State, kind_name};
@@ -44,8 +46,8 @@ impl ItemRef {
 pub struct Step {
     /// The item that it is for.
     pub item: ItemRef,
-    /// The request to the kernel.
-    pub request: Request,
+    /// The change of the kernel.
+    pub change: Change,
     /// The difference from the desired state, as a message.
     pub difference: String,
 }
@@ -65,11 +67,13 @@ pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<ItemRef, Ref
         cluster: &desired.cluster,
         group: ownership::group(&desired.cluster),
         state,
+        networks: &desired.networks,
         steps: Vec::new(),
         refused: failed.clone(),
         desired_names: BTreeSet::new(),
         nic_users: BTreeMap::new(),
         addresses: Vec::new(),
+        gateways: Vec::new(),
         rules: Vec::new(),
     };
     let mut claims = BTreeMap::new();
@@ -77,7 +81,10 @@ pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<ItemRef, Ref
         planner.collect_names(name, network);
         claims.insert(name, planner.claim(name, network));
     }
-    for (name, network) in &desired.networks {
+    // Interfaces are made on other networks.
+    let (interfaces, others): (Vec<_>, Vec<_>) =
+        desired.networks.iter().partition(|(_, network)| matches!(network, HostNetwork::Interface { .. }));
+    for (name, network) in others.into_iter().chain(interfaces) {
         let item = ItemRef::Network(name.clone());
         if planner.refused.contains_key(&item) {
             planner.keep_rules(name);
@@ -103,23 +110,27 @@ pub(super) struct Planner<'a> {
     pub(super) group: u32,
     /// The observed state.
     pub(super) state: &'a State,
+    /// The desired networks.
+    pub(super) networks: &'a BTreeMap<String, HostNetwork>,
     /// The steps so far.
     pub(super) steps: Vec<Step>,
     /// The refusals so far.
-    refused: BTreeMap<ItemRef, Refusal>,
+    pub(super) refused: BTreeMap<ItemRef, Refusal>,
     /// Names of the interfaces that desired networks consist of.
     desired_names: BTreeSet<String>,
     /// The network that uses a NIC, by the NIC's index.
     nic_users: BTreeMap<u32, String>,
-    /// Addresses of pod bridges, each with its bridge.
+    /// Addresses of pod bridges and interfaces, each with its network.
     pub(super) addresses: Vec<(ipnet::IpNet, String)>,
-    /// Policy rules of pod bridges that are desired or kept.
+    /// Gateways of interfaces, each with its network.
+    pub(super) gateways: Vec<(std::net::IpAddr, String)>,
+    /// Policy rules of networks that are desired or kept.
     pub(super) rules: Vec<crate::netlink::Rule>,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn step(&mut self, item: &ItemRef, request: Request, difference: impl Into<String>) {
-        self.steps.push(Step { item: item.clone(), request, difference: difference.into() });
+    pub(super) fn step(&mut self, item: &ItemRef, change: impl Into<Change>, difference: impl Into<String>) {
+        self.steps.push(Step { item: item.clone(), change: change.into(), difference: difference.into() });
     }
 
     fn collect_names(&mut self, name: &str, network: &HostNetwork) {
@@ -141,6 +152,9 @@ impl<'a> Planner<'a> {
             HostNetwork::PodBridge { .. } => {
                 self.desired_names.insert(name.to_owned());
             }
+            HostNetwork::Interface { .. } => {
+                self.desired_names.extend([name.to_owned(), ownership::port(name)]);
+            }
         }
     }
 
@@ -153,7 +167,7 @@ impl<'a> Planner<'a> {
             }
             HostNetwork::Master { bond, .. } if bond.is_empty() => &own,
             HostNetwork::Master { bond, .. } => bond,
-            HostNetwork::PodBridge { .. } => &[],
+            HostNetwork::PodBridge { .. } | HostNetwork::Interface { .. } => &[],
         };
         for name in nics {
             let Some(link) = self.state.named(name) else { continue };
@@ -175,6 +189,10 @@ impl<'a> Planner<'a> {
             HostNetwork::Bridge { uplink, vlans, mtu } => self.bridge(name, uplink.as_ref(), vlans, *mtu),
             HostNetwork::Master { bond, vlans, mtu } => self.master(name, bond, vlans, *mtu),
             HostNetwork::PodBridge { addresses, mtu } => self.pod_bridge(name, addresses, *mtu),
+            HostNetwork::Interface { network, vlan, addresses, gateways, prefixes, mtu } => {
+                let (vlan, mtu) = (*vlan, *mtu);
+                self.interface(name, &Interface { network, vlan, addresses, gateways, prefixes, mtu })
+            }
         }
     }
 

@@ -13,7 +13,7 @@ fn state(links: Vec<Link>) -> State {
 
 fn planned(desired: &NodeDesired, state: &State) -> (Vec<String>, BTreeMap<ItemRef, Refusal>) {
     let plan = plan(desired, state, &BTreeMap::new());
-    (plan.steps.iter().map(|step| step.request.operation().to_owned()).collect(), plan.refused)
+    (plan.steps.iter().map(|step| step.change.operation()).collect(), plan.refused)
 }
 
 fn bridge(nics: &[&str], vlans: &str, mtu: Option<u32>) -> HostNetwork {
@@ -62,7 +62,7 @@ fn nic_mtu_never_drops_below_the_original() {
     let plan = plan(&lowered, &observed, &BTreeMap::new());
     let [step] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
     let wanted = Request::set("eth1", 1, "MTU", vec![LinkAttribute::Mtu(4000)]);
-    assert_eq!(step.request, wanted);
+    assert_eq!(step.change, wanted.into());
     let (steps, refused) = planned(&desired([("br0", bridge(&["eth1"], "", Some(9001)))]), &observed);
     assert!(steps.is_empty(), "{steps:?}");
     assert!(matches!(

@@ -1,10 +1,13 @@
 //! The observed state of the kernel that the host's networks depend on, as plain values.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{VlanId, VlanSet};
+use eno_schemas::{OvsDatapath, VlanId, VlanSet};
 use ipnet::IpNet;
+
+use super::interface::Settings;
 
 use crate::netlink::{Address, Kind, Link, PortVlan, Route, Snapshot};
 
@@ -18,10 +21,32 @@ pub const ADDR_GEN_NONE: u8 = 1;
 pub struct State {
     /// Interfaces, addresses, routes and rules.
     pub snapshot: Snapshot,
-    /// VLANs of the uplink ports of ENO's VLAN-filtering bridges, by the port's index.
+    /// VLANs of ports of ENO's VLAN-filtering bridges that are no pods', by the port's index.
     pub vlans: BTreeMap<u32, Vec<PortVlan>>,
-    /// Networks of the cluster that the kernel need not know, such as that of services. The installation names them.
-    pub reserved: Arc<[IpNet]>,
+    /// Settings of interfaces for BGP sessions, by index.
+    pub interfaces: BTreeMap<u32, Settings>,
+    /// What the installation says of the host.
+    pub installation: Arc<Installation>,
+}
+
+/// What the installation says of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// The name of the node.
+    pub node: String,
+    /// Networks of the cluster that the kernel need not know, such as that of services.
+    pub reserved: Vec<IpNet>,
+    /// The datapath of Open vSwitch bridges that ask for none in particular.
+    pub ovs_datapath: OvsDatapath,
+    /// `/proc/sys/net`, writable.
+    pub proc_sys_net: PathBuf,
+}
+
+impl Default for Installation {
+    fn default() -> Self {
+        let (node, reserved) = (String::new(), Vec::new());
+        Self { node, reserved, ovs_datapath: OvsDatapath::System, proc_sys_net: "/proc/sys/net".into() }
+    }
 }
 
 impl State {

@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::guard::Refusal;
-use super::state::State;
-use super::{HostError, Kernel as _, Last, LastReconcile, ownership, plan};
-use crate::netlink::{Namespace, Netlink, Readiness, Watch};
+use super::{HostError, HostKernel, Kernel as _, Last, LastReconcile, ownership, plan};
+use crate::netlink::{Namespace, Readiness, Watch};
 
 /// Notifications come in bursts, such as for a pod's interfaces: they are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -127,9 +126,9 @@ impl Watcher {
                     Baseline::Observed(last) => Arc::clone(last),
                     Baseline::Unset | Baseline::Failed => return Ok(Some(false)),
                 };
-                let Last { desired, refused, reserved } = &*last;
-                let state = Netlink::open()?.state(ownership::group(&desired.cluster))?;
-                let state = State { reserved: reserved.clone(), ..state };
+                let Last { desired, refused, installation } = &*last;
+                let state =
+                    HostKernel::open(Arc::clone(installation))?.state(ownership::group(&desired.cluster))?;
                 // Requests that the kernel refused are retried by the driver's host.
                 let failed = refused.iter().filter(|(_, refusal)| {
                     matches!(refusal, Refusal::Failed { .. } | Refusal::Unstable { .. })

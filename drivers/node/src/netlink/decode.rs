@@ -459,14 +459,15 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
     if message.header.action != RuleAction::ToTable {
         return None;
     }
-    let mut rule =
-        Rule { v6, priority: 0, table: message.header.table.into(), from: None, to: None, protocol: 0 };
+    let table = message.header.table.into();
+    let mut rule = Rule { v6, priority: 0, table, from: None, to: None, input: None, protocol: 0 };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
             RuleAttribute::Source(ip) => rule.from = IpNet::new(*ip, message.header.src_len).ok(),
             RuleAttribute::Destination(ip) => rule.to = IpNet::new(*ip, message.header.dst_len).ok(),
+            RuleAttribute::Iifname(name) => rule.input = Some(name.clone()),
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             _ => {}
         }

@@ -83,6 +83,13 @@ pub(super) fn filter(index: u32, program: Option<&[Instruction]>) -> TcMessage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressProgram(Option<Vec<u8>>);
 
+/// A program that was set.
+impl From<&[Instruction]> for IngressProgram {
+    fn from(program: &[Instruction]) -> Self {
+        Self(Some(bytes(program)))
+    }
+}
+
 impl IngressProgram {
     /// True if there is any program.
     pub fn is_set(&self) -> bool {

@@ -20,12 +20,14 @@
 mod attribute_filter;
 mod decode;
 mod error;
+mod ethtool;
 mod filter;
 mod mirror;
 mod namespace;
 mod neighbour;
 mod notification;
 mod pool;
+pub(crate) mod program;
 mod request;
 mod snapshot;
 mod socket;
@@ -34,6 +36,7 @@ mod watch;
 mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
+pub use ethtool::Ethtool;
 pub use filter::{IngressProgram, Instruction, MAX_INSTRUCTIONS};
 pub use mirror::{Links, Mirror};
 pub use namespace::{Namespace, NamespaceId, run_on_worker};

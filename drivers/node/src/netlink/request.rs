@@ -325,6 +325,7 @@ fn rule_message(rule: &Rule, protocol: u8) -> RuleMessage {
         message.header.dst_len = to.prefix_len();
         attributes.push(RuleAttribute::Destination(to.network()));
     }
+    attributes.extend(rule.input.clone().map(RuleAttribute::Iifname));
     message
 }
 

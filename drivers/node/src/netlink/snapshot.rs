@@ -214,6 +214,8 @@ pub struct Rule {
     pub from: Option<IpNet>,
     /// `FRA_DST`.
     pub to: Option<IpNet>,
+    /// `FRA_IIFNAME`: only for packets that came in by this interface; `lo`: only for those of the host itself.
+    pub input: Option<String>,
     /// `FRA_PROTOCOL`.
     pub protocol: u8,
 }

@@ -80,11 +80,16 @@ impl Netlink {
 
     /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, NetlinkError> {
+        Self::open_protocol(NETLINK_ROUTE)
+    }
+
+    /// As [`Self::open`], for messages of another protocol than rtnetlink.
+    pub(super) fn open_protocol(protocol: isize) -> Result<Self, NetlinkError> {
         let failed = |source: io::Error| NetlinkError::Socket {
             operation: "open a netlink socket".to_owned(),
             source,
         };
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
+        let mut socket = Socket::new(protocol).map_err(failed)?;
         let port = socket.bind_auto().map_err(failed)?.port_number();
         // Acknowledgements carry the kernel's message, and no copy of the request.
         socket.set_ext_ack(true).map_err(failed)?;

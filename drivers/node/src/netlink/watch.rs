@@ -43,9 +43,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Subscribes to all changes in the calling thread's namespace.
+    /// Subscribes to all changes in the calling thread's namespace, and to those of filters of packets.
     pub fn open() -> io::Result<Self> {
-        Self::signal_only(Socket::new(NETLINK_ROUTE)?, 0)
+        Self::signal_only(Socket::new(NETLINK_ROUTE)?, 0, &[ALL_GROUPS, &[MulticastGroup::Tc]].concat())
     }
 
     /// Subscribes to changes of interfaces in the calling thread's namespace.
@@ -74,12 +74,12 @@ impl Watch {
     /// Turns a request socket into a subscription to all later changes in its namespace.
     pub fn instead_of(netlink: Netlink) -> io::Result<Self> {
         let (socket, port) = netlink.into_socket();
-        Self::signal_only(socket, port)
+        Self::signal_only(socket, port, ALL_GROUPS)
     }
 
-    fn signal_only(socket: Socket, port: u32) -> io::Result<Self> {
+    fn signal_only(socket: Socket, port: u32, groups: &[MulticastGroup]) -> io::Result<Self> {
         socket.set_rx_buf_sz(SIGNAL_BUFFER)?;
-        Self::listen(socket, port, ALL_GROUPS)
+        Self::listen(socket, port, groups)
     }
 
     fn listen(mut socket: Socket, port: u32, groups: &[MulticastGroup]) -> io::Result<Self> {

@@ -13,116 +13,30 @@ use eno_schemas::VlanId;
 use ipnet::IpNet;
 
 use super::check::Refusal;
+use crate::netlink::program::{
+    AND, ARP, ARP_SENDER, Code, DROP, ETHER_TYPE, HOP_BY_HOP, ICMPV6, IPV4, IPV6, LOAD_BYTE, LOAD_HALF,
+    LOAD_WORD, ND_TARGET, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, PASS, PAYLOAD, V4_SOURCE,
+    V6_NEXT_HEADER, V6_PAYLOAD, V6_SOURCE, VLAN_TAG, VLAN_TAG_PRESENT, demand, demand_arp, end, end_if_any,
+    if_equal, if_in, instruction, load,
+};
 use crate::netlink::{Instruction, MAX_INSTRUCTIONS};
 
-/// `BPF_LD | BPF_ABS` of a word, half-word and byte.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const LOAD_BYTE: u16 = 0x30;
-/// `BPF_JMP | BPF_JEQ | BPF_K`, `BPF_JMP | BPF_JA`.
-const JUMP_EQUAL: u16 = 0x15;
-const JUMP: u16 = 0x05;
-/// `BPF_ALU | BPF_AND | BPF_K`.
-const AND: u16 = 0x54;
-/// `BPF_RET | BPF_K`.
-const RETURN: u16 = 0x06;
-/// `TC_ACT_UNSPEC`: the packet goes on. `TC_ACT_SHOT`: it is dropped.
-const PASS: u32 = u32::MAX;
-const DROP: u32 = 2;
-/// `SKF_AD_OFF + SKF_AD_VLAN_TAG` and `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`: the kernel holds the tag beside the frame.
-const VLAN_TAG: u32 = 0xffff_f000 + 44;
-const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
-
-/// Offsets in a frame without its tag.
+/// The Ethernet source.
 const SOURCE: u32 = 6;
-const ETHER_TYPE: u32 = 12;
-const PAYLOAD: u32 = 14;
-const V6_NEXT_HEADER: u32 = PAYLOAD + 6;
-const V6_SOURCE: u32 = PAYLOAD + 8;
-const V6_PAYLOAD: u32 = PAYLOAD + 40;
-/// Of a neighbour solicitation or advertisement, from its type on.
-const ND_TARGET: u32 = 8;
 
 /// IPv6 extension headers that others may follow: hop-by-hop options, routing, fragment, authentication, destination
 /// options, mobility, HIP, shim6.
 const EXTENSIONS: [u32; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
-const HOP_BY_HOP: u32 = 0;
 const FRAGMENT: u32 = 44;
-const ICMPV6: u32 = 58;
 /// Types of ICMPv6.
 const MULTICAST_LISTENER: [u32; 4] = [130, 131, 132, 143];
 const ROUTER_SOLICITATION: u32 = 133;
-const NEIGHBOUR_SOLICITATION: u32 = 135;
-const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
 /// Router advertisements and redirects.
 const OF_ROUTERS: [u32; 2] = [134, 137];
 const NEIGHBOUR_DISCOVERY: [u32; 5] = [133, 134, 135, 136, 137];
 
-type Code = Vec<Instruction>;
-
-fn instruction(code: u16, operand: u32) -> Instruction {
-    Instruction { code, jump_true: 0, jump_false: 0, operand }
-}
-
-fn load(code: u16, offset: u32) -> Code {
-    vec![instruction(code, offset)]
-}
-
-fn end(verdict: u32) -> Code {
-    vec![instruction(RETURN, verdict)]
-}
-
-/// Runs `then` if the loaded value is `value`, and goes on after it otherwise.
-fn if_equal(value: u32, then: Code) -> Code {
-    let skip = u32::try_from(then.len()).unwrap_or(u32::MAX);
-    let mut code =
-        vec![Instruction { jump_true: 1, ..instruction(JUMP_EQUAL, value) }, instruction(JUMP, skip)];
-    code.extend(then);
-    code
-}
-
-/// Drops the frame unless the loaded value is `value`.
-fn demand(value: u32) -> Code {
-    vec![Instruction { jump_true: 1, ..instruction(JUMP_EQUAL, value) }, instruction(RETURN, DROP)]
-}
-
-/// Ends with the verdict if the loaded value is any of these.
-fn end_if_any(values: &[u32], verdict: u32) -> Code {
-    values
-        .iter()
-        .flat_map(|value| {
-            [Instruction { jump_false: 1, ..instruction(JUMP_EQUAL, *value) }, instruction(RETURN, verdict)]
-        })
-        .collect()
-}
-
 fn word(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes)
-}
-
-/// Runs `then` if the 16 bytes at an offset are any of these addresses, and goes on after it otherwise.
-fn if_v6(offset: u32, addresses: &[Ipv6Addr], then: Code) -> Code {
-    /// Four words are compared, then comes a jump.
-    const LENGTH: u32 = 9;
-    let mut code = Code::new();
-    for (address, left) in addresses.iter().zip((0..addresses.len()).rev()) {
-        let octets = address.octets();
-        for (at, jump_false) in [(0_u8, 7), (4, 5), (8, 3), (12, 1)] {
-            let first = usize::from(at);
-            let value = word([octets[first], octets[first + 1], octets[first + 2], octets[first + 3]]);
-            code.push(instruction(LOAD_WORD, offset + u32::from(at)));
-            code.push(Instruction { jump_false, ..instruction(JUMP_EQUAL, value) });
-        }
-        // Over the other addresses and the jump behind them.
-        code.push(instruction(JUMP, u32::try_from(left).unwrap_or(u32::MAX) * LENGTH + 1));
-    }
-    code.push(instruction(JUMP, length(&then)));
-    code.extend(then);
-    code
-}
-
-fn length(code: &[Instruction]) -> u32 {
-    u32::try_from(code.len()).unwrap_or(u32::MAX)
 }
 
 /// Drops the frame unless the six bytes at an offset are this MAC address.
@@ -137,7 +51,7 @@ fn own_mac(offset: u32, mac: [u8; 6]) -> Code {
 }
 
 /// The link-local address that the kernel derives from a MAC address (RFC 4291, appendix A).
-fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let pair = |first: u8, second: u8| u16::from_be_bytes([first, second]);
     let identifier = [pair(mac[0] ^ 2, mac[1]), pair(mac[2], 0xff), pair(0xfe, mac[3]), pair(mac[4], mac[5])];
     Ipv6Addr::new(0xfe80, 0, 0, 0, identifier[0], identifier[1], identifier[2], identifier[3])
@@ -147,7 +61,7 @@ fn link_local(mac: [u8; 6]) -> Ipv6Addr {
 struct Own {
     mac: [u8; 6],
     v4: Vec<u32>,
-    v6: Vec<Ipv6Addr>,
+    v6: Vec<IpNet>,
 }
 
 impl Own {
@@ -156,11 +70,11 @@ impl Own {
         for address in addresses {
             match address.addr() {
                 IpAddr::V4(ip) => own.v4.push(word(ip.octets())),
-                IpAddr::V6(ip) => own.v6.push(ip),
+                IpAddr::V6(ip) => own.v6.push(IpAddr::V6(ip).into()),
             }
         }
         if !own.v6.is_empty() {
-            own.v6.push(link_local(mac));
+            own.v6.push(IpAddr::V6(link_local(mac)).into());
         }
         own
     }
@@ -169,9 +83,9 @@ impl Own {
     fn payload(&self) -> Code {
         [
             load(LOAD_HALF, ETHER_TYPE),
-            if_equal(0x0806, self.arp()),
-            if_equal(0x0800, [load(LOAD_WORD, PAYLOAD + 12), end_if_any(&self.v4, PASS), end(DROP)].concat()),
-            if_equal(0x86dd, self.v6()),
+            if_equal(ARP, self.arp()),
+            if_equal(IPV4, [load(LOAD_WORD, V4_SOURCE), end_if_any(&self.v4, PASS), end(DROP)].concat()),
+            if_equal(IPV6, self.v6()),
             // A second tag.
             end_if_any(&[0x8100, 0x88a8, 0x9100], DROP),
             end(PASS),
@@ -182,13 +96,9 @@ impl Own {
     fn arp(&self) -> Code {
         let probe = [load(LOAD_WORD, PAYLOAD + 24), end_if_any(&self.v4, PASS), end(DROP)];
         [
-            // Ethernet, IPv4, and the lengths of their addresses.
-            load(LOAD_WORD, PAYLOAD),
-            demand(0x0001_0800),
-            load(LOAD_HALF, PAYLOAD + 4),
-            demand(0x0604),
+            demand_arp(),
             own_mac(PAYLOAD + 8, self.mac),
-            load(LOAD_WORD, PAYLOAD + 14),
+            load(LOAD_WORD, ARP_SENDER),
             end_if_any(&self.v4, PASS),
             if_equal(word(Ipv4Addr::UNSPECIFIED.octets()), probe.concat()),
             end(DROP),
@@ -199,8 +109,8 @@ impl Own {
     /// The source comes first: a load behind the end of a frame ends the program, and the frame passes.
     fn v6(&self) -> Code {
         [
-            if_v6(V6_SOURCE, &self.v6, self.v6_of_own_source()),
-            if_v6(V6_SOURCE, &[Ipv6Addr::UNSPECIFIED], self.v6_without_source()),
+            if_in(V6_SOURCE, &self.v6, self.v6_of_own_source()),
+            if_in(V6_SOURCE, &[IpAddr::V6(Ipv6Addr::UNSPECIFIED).into()], self.v6_without_source()),
             end(DROP),
         ]
         .concat()
@@ -208,7 +118,7 @@ impl Own {
 
     /// For a target of neighbour discovery.
     fn own_target(&self) -> Code {
-        [if_v6(V6_PAYLOAD + ND_TARGET, &self.v6, end(PASS)), end(DROP)].concat()
+        [if_in(V6_PAYLOAD + ND_TARGET, &self.v6, end(PASS)), end(DROP)].concat()
     }
 
     fn v6_of_own_source(&self) -> Code {
@@ -299,45 +209,10 @@ pub fn program(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::program::interpreter::passes;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
-
-    /// Runs a program on a frame with a tag beside it. True: it passes.
-    fn passes(program: &[Instruction], tag: Option<u16>, frame: &[u8]) -> bool {
-        let (mut value, mut at) = (0_u32, 0_usize);
-        loop {
-            let Instruction { code, jump_true, jump_false, operand } = program[at];
-            at += 1;
-            let bytes = |length: usize| {
-                let from = operand as usize;
-                let bytes = frame.get(from..from + length)?;
-                Some(bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
-            };
-            let loaded = match (code, operand) {
-                (LOAD_BYTE, VLAN_TAG_PRESENT) => Some(tag.is_some().into()),
-                (LOAD_HALF, VLAN_TAG) => Some(tag.unwrap_or_default().into()),
-                (LOAD_WORD, _) => bytes(4),
-                (LOAD_HALF, _) => bytes(2),
-                (LOAD_BYTE, _) => bytes(1),
-                (AND, _) => Some(value & operand),
-                (JUMP, _) => {
-                    at += operand as usize;
-                    continue;
-                }
-                (JUMP_EQUAL, _) => {
-                    at += usize::from(if value == operand { jump_true } else { jump_false });
-                    continue;
-                }
-                (RETURN, DROP) => return false,
-                (RETURN, PASS) => return true,
-                _ => panic!("{code:#x} {operand:#x}"),
-            };
-            // The kernel ends the program with 0, which is TC_ACT_OK.
-            let Some(loaded) = loaded else { return true };
-            value = loaded;
-        }
-    }
 
     fn frame(mac: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {
         [&[255; 6], &mac[..], &ether_type.to_be_bytes(), payload].concat()

@@ -92,7 +92,9 @@ impl Host {
         let mut bridges = BTreeSet::new();
         let mut addressed = BTreeSet::new();
         let mut kernel_datapaths = BTreeSet::new();
-        for (name, network) in &desired.networks {
+        // Interfaces of the host are no place for pods.
+        let networks = desired.networks.iter();
+        for (name, network) in networks.filter(|(_, found)| !matches!(found, HostNetwork::Interface { .. })) {
             if let HostNetwork::Ovs { datapath: own, .. } = network
                 && own.unwrap_or(datapath) == OvsDatapath::System
             {
@@ -108,7 +110,7 @@ impl Host {
                     if bond.is_empty() { Evidence::OriginalAltname } else { Evidence::Group }
                 }
                 HostNetwork::Ovs { .. } => Evidence::NameOnly,
-                HostNetwork::Bridge { .. } | HostNetwork::PodBridge { .. } => Evidence::Group,
+                _ => Evidence::Group,
             };
             if !matches!(network, HostNetwork::Master { .. }) {
                 bridges.insert(name.clone());

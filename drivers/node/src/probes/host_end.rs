@@ -1,12 +1,13 @@
 //! The ends of ports on the host: how they are made, and how they come to a VLAN.
 
-use eno_schemas::{HostNetwork, Uplink, VlanId};
+use eno_schemas::{HostNetwork, VlanId};
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute,
     LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
 };
 
 use super::ProbeError;
+use crate::host::interface::network_mtu;
 use crate::host::{guard, ownership};
 use crate::netlink::{Kind, Namespace, Netlink, PortVlan, Request};
 use crate::pods::ownership::DELETION_GROUP;
@@ -41,14 +42,16 @@ pub enum ReachKind {
 impl Reach {
     /// `None`: a network without connection to the fabric. `asked`: the bytes of the largest packets that are sent.
     pub fn of(network: &HostNetwork, asked: Option<u16>) -> Option<Self> {
-        let of_uplink = |uplink: &Option<Uplink>| uplink.as_ref().and_then(|uplink| uplink.mtu);
-        let (kind, mtu) = match network {
-            HostNetwork::Ovs { uplink, .. } => (ReachKind::Ovs, of_uplink(uplink)),
-            HostNetwork::Bridge { uplink, mtu, .. } => (ReachKind::Bridge, (*mtu).max(of_uplink(uplink))),
-            HostNetwork::Master { mtu, .. } => (ReachKind::Master, *mtu),
-            HostNetwork::PodBridge { .. } => return None,
+        let kind = match network {
+            HostNetwork::Ovs { .. } => ReachKind::Ovs,
+            HostNetwork::Bridge { .. } => ReachKind::Bridge,
+            HostNetwork::Master { .. } => ReachKind::Master,
+            HostNetwork::PodBridge { .. } | HostNetwork::Interface { .. } => return None,
         };
-        Some(Self { kind, mtu: mtu.max(asked.map(u32::from)).unwrap_or_default().max(LARGE) })
+        Some(Self {
+            kind,
+            mtu: network_mtu(network).max(asked.map(u32::from)).unwrap_or_default().max(LARGE),
+        })
     }
 }
 

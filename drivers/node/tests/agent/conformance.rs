@@ -8,6 +8,7 @@ use std::time::Duration;
 use eno_conformance::{DriverFixture, checks};
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::host::{Host, ownership};
 use eno_driver_node::netlink::Namespace;
 use eno_driver_node::ovs::{Datapath, Ovs};
@@ -60,7 +61,7 @@ impl DriverFixture for Node {
     }
 
     fn driver(&self) -> NodeDriver<NoPods> {
-        let host = Host::new(self.net.0.clone(), &[]);
+        let host = Host::new(self.net.0.clone(), Installation::default());
         self.hosts.lock().unwrap().push(host.clone());
         let options = Options {
             host: self.net.0.clone(),

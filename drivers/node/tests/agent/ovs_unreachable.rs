@@ -8,6 +8,7 @@ use eno_conformance::soon;
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::pods::{Options, Pods};
 use eno_sbi::{Driver as _, Reconciled, Work};
 use eno_schemas::{Applied, Command, Desired, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath};
@@ -40,7 +41,7 @@ async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
         namespaces: namespaces.path().to_owned(),
     };
     let switch = Arc::new(Switch::new(database.ovs(), Some(database.path("db.sock"))));
-    let host = Host::new(net.0.clone(), &[]);
+    let host = Host::new(net.0.clone(), Installation::default());
     let probes = probes("node1", &net.0, &switch);
     let addresses = Addresses::new(namespaces.path().join("no-ipam"), namespaces.path());
     let driver = NodeDriver::new("node1", addresses, host, Pods::new(NoPods, options), switch, probes);

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use eno_driver_node::host::state::State;
-use eno_driver_node::host::{HostApplied, HostError, Kernel, reconcile};
-use eno_driver_node::netlink::{Namespace, Netlink, NetlinkError, Request};
+use eno_driver_node::host::state::{Installation, State};
+use eno_driver_node::host::{Change, HostApplied, HostError, HostKernel, Kernel, reconcile};
+use eno_driver_node::netlink::Namespace;
 use eno_schemas::{HostNetwork, NodeDesired};
 
 /// A network namespace without a name in `ip netns`.
@@ -89,8 +89,8 @@ impl Net {
         let (count, counted) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("dies".into()).spawn(move || {
             namespace.enter().expect("enter");
-            let mut kernel =
-                InterruptedKernel { netlink: Netlink::open().expect("netlink"), count, left: most };
+            let kernel = HostKernel::open(Installation::default().into()).expect("netlink");
+            let mut kernel = InterruptedKernel { kernel, count, left: most };
             reconcile(&mut kernel, &desired, || true)
         });
         let ended = thread.expect("a thread").join().ok();
@@ -127,21 +127,21 @@ pub fn without_transients(all: &str) -> String {
 
 /// A kernel that panics after a number of changes.
 struct InterruptedKernel {
-    netlink: Netlink,
+    kernel: HostKernel,
     count: std::sync::mpsc::Sender<()>,
     left: usize,
 }
 
 impl Kernel for InterruptedKernel {
-    fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
-        Kernel::state(&mut self.netlink, group)
+    fn state(&mut self, group: u32) -> Result<State, HostError> {
+        self.kernel.state(group)
     }
 
-    fn change(&mut self, request: Request) -> Result<(), NetlinkError> {
+    fn change(&mut self, change: Change) -> Result<(), HostError> {
         assert!(self.left > 0, "killed on purpose");
         self.left -= 1;
         self.count.send(()).expect("a listener");
-        self.netlink.execute(request)
+        self.kernel.change(change)
     }
 }
 

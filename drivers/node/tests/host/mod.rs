@@ -3,5 +3,6 @@
 pub mod common;
 mod guards;
 mod pod_bridge;
+mod sessions;
 mod uplinks;
 mod watch;

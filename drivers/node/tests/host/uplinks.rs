@@ -211,7 +211,7 @@ fn ovs_uplink_nics_are_prepared_and_restored() {
 /// The agent is killed before each change and started again. It reaches the same state, and leaves nothing behind once
 /// all networks are deleted.
 #[track_caller]
-fn assert_converges_after_kills(wanted: &NodeDesired, other: &NodeDesired) {
+pub fn assert_converges_after_kills(wanted: &NodeDesired, other: &NodeDesired) {
     let (node, _fabric) = node();
     let before = node.restorable_state();
     let (reference, most) = node.reconcile(wanted);

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_schemas::{HostNetwork, Uplink};
 use futures::StreamExt as _;
 
@@ -19,7 +20,7 @@ const QUIET: Duration = Duration::from_millis(700);
 async fn drift_is_notified_and_repaired() {
     let (node, rest) = (Net::new(), Net::new());
     node.nic("eth1", &rest, "p-eth1");
-    let host = Host::new(node.0.clone(), &[]);
+    let host = Host::new(node.0.clone(), Installation::default());
     let addresses = vec!["10.66.0.1/24".parse().unwrap(), "fd66::1/64".parse().unwrap()];
     let uplink = Some(Uplink { interfaces: vec!["eth1".into()], mtu: Some(2000) });
     let wanted = desired([
@@ -80,7 +81,7 @@ async fn drift_is_notified_and_repaired() {
 #[ignore = "needs root: network namespaces"]
 async fn appearance_of_missing_nic_is_notified() {
     let (node, rest) = (Net::new(), Net::new());
-    let host = Host::new(node.0.clone(), &[]);
+    let host = Host::new(node.0.clone(), Installation::default());
     let uplink = Some(Uplink { interfaces: vec!["eth7".into()], mtu: None });
     let wanted = desired([(
         "ovs0",

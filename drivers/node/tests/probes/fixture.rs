@@ -10,6 +10,7 @@ use eno_conformance::{Engine, NatsServer, RunningHost};
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::netlink::{Link, Namespace, Netlink};
 use eno_driver_node::pods::{Options, Pods};
 use eno_driver_node::probes::GROUP;
@@ -161,7 +162,7 @@ impl World {
         let database = &self.nodes[node].switch.database;
         let switch = Arc::new(Switch::new(database.ovs(), Some(database.path("db.sock"))));
         let probes = probes(&name(node), &namespace, &switch);
-        let host = Host::new(namespace, &[]);
+        let host = Host::new(namespace, Installation::default());
         let addresses = Addresses::new(self.folder.path().join("no-ipam"), self.folder.path());
         let driver = NodeDriver::new(name(node), addresses, host, Pods::new(NoPods, options), switch, probes);
         let connection = self.server.connect("eno-driver").await;

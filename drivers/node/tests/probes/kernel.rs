@@ -9,6 +9,7 @@ use eno_conformance::soon;
 use eno_driver_node::addresses::Addresses;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
+use eno_driver_node::host::state::Installation;
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods};
 use eno_driver_node::probes::{GROUP, ProbeMetrics, Probes};
@@ -46,7 +47,7 @@ impl Node {
         let switch = Arc::new(Switch::new(ovs, Some(socket)));
         let metrics = ProbeMetrics::default();
         let probes = Probes::start("node1", net.0.clone(), proc_sys_net, Arc::clone(&switch), metrics);
-        let host = Host::new(net.0.clone(), &[]);
+        let host = Host::new(net.0.clone(), Installation::default());
         let addresses = Addresses::new(folder.path().join("no-ipam"), folder.path());
         let driver =
             NodeDriver::new("node1", addresses, host.clone(), Pods::new(NoPods, options), switch, probes);

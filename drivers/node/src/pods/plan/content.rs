@@ -253,6 +253,7 @@ fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
             table: rule.table,
             from: rule.from.map(|net| net.trunc()),
             to: rule.to.map(|net| net.trunc()),
+            input: None,
             protocol: PROTOCOL,
         })
         .collect()
@@ -260,5 +261,5 @@ fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
 
 /// True when two rules are equal but for their protocol.
 fn same_rule(a: &Rule, b: &Rule) -> bool {
-    (a.v6, a.priority, a.table, a.from, a.to) == (b.v6, b.priority, b.table, b.from, b.to)
+    (a.v6, a.priority, a.table, a.from, a.to, &a.input) == (b.v6, b.priority, b.table, b.from, b.to, &b.input)
 }

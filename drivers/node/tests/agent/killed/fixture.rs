@@ -57,6 +57,8 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
         ("br1", bridge(Some("nic1"), None, "10,20")),
         ("br2", bridge(None, Some("br1"), "10")),
         ("local", local(None)),
+        ("eno-a", sessions("br1", 10, 1)),
+        ("eno-b", sessions("br1", 20, 2)),
     ]);
     let tap = link("tap0", LinkKind::Tap(TunDevice { owner: Some(7), group: None }));
     let access = on_ovs("net2", "br1", PortVlans::Access("10".parse().unwrap()));
@@ -66,6 +68,7 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
         ("br1", bridge(Some("nic1"), None, "20-22")),
         ("br3", bridge(Some("nic2"), None, "30")),
         ("local", local(Some(1450))),
+        ("eno-a", sessions("br3", 30, 3)),
     ]);
     let inner = link("inner", LinkKind::Bridge {});
     let mut trunk = on_ovs("net2", "br1", PortVlans::Trunk("20-21".parse().unwrap()));
@@ -76,6 +79,22 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
     second.addresses = [addresses("blue", "192.0.2.0/29"), addresses("green", "203.0.113.0/30")].into();
     let bridges = NodeDesired { pods: BTreeMap::new(), ..second.clone() };
     [first, second.clone(), bridges, second, desired([])]
+}
+
+/// An interface for BGP sessions.
+fn sessions(network: &str, vlan: u16, number: u8) -> HostNetwork {
+    let net = |text: String| text.parse().unwrap();
+    HostNetwork::Interface {
+        network: network.to_owned(),
+        vlan: vlan.to_string().parse().unwrap(),
+        addresses: vec![net(format!("10.9.{number}.2/24")), net(format!("fd09:{number}::2/64"))],
+        gateways: vec![
+            format!("10.9.{number}.1").parse().unwrap(),
+            format!("fd09:{number}::1").parse().unwrap(),
+        ],
+        prefixes: vec![net(format!("203.0.{number}.0/28"))],
+        mtu: None,
+    }
 }
 
 fn addresses(subnet: &str, block: &str) -> (String, NodeAddresses) {
@@ -289,7 +308,9 @@ fn kernel_state(net: &Net) -> Vec<String> {
                 state.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
             }
         }
-        for setting in ["ipv4/conf/IF/rp_filter", "ipv4/neigh/IF/gc_stale_time"] {
+        let filter = net.run("tc", &["filter", "show", "dev", &name, "ingress"]);
+        state.extend(filter.map(|filter| format!("{name} filter {filter}")));
+        for setting in ["ipv4/conf/IF/rp_filter", "ipv6/conf/IF/autoconf", "ipv4/neigh/IF/gc_stale_time"] {
             let path = format!("/proc/sys/net/{}", setting.replace("IF", &name));
             // The interface may be deleted meanwhile.
             state.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));

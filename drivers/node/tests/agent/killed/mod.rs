@@ -276,6 +276,7 @@ fn agent_killed_at_any_kernel_change_reaches_the_same_state() {
             "delete link",
             "write",
             "ioctl",
+            "set offloads",
             "rename file",
             "remove file",
             "make folder",

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,7 +156,7 @@ fn change(thread: Pid) -> Option<String> {
                 return None;
             }
             let sent = bytes(thread, *arguments.get(1)?, usize::try_from(*arguments.get(2)?).ok()?)?;
-            let changes = changes(&sent);
+            let changes = if is_generic(thread, &file()?) { offloads(&sent) } else { changes(&sent) };
             (!changes.is_empty()).then(|| changes.join(", "))
         }
         libc::SYS_write => Some(file()?)
@@ -176,6 +177,23 @@ fn bytes(thread: Pid, at: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
     Some(bytes)
+}
+
+/// True for a socket of generic netlink (`NETLINK_GENERIC`, the second column), by its inode, the last one.
+fn is_generic(thread: Pid, socket: &Path) -> bool {
+    let inode = socket.to_string_lossy().trim_start_matches("socket:[").trim_end_matches(']').to_owned();
+    let sockets = std::fs::read_to_string(format!("/proc/{thread}/net/netlink")).unwrap_or_default();
+    sockets.lines().any(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        columns.get(1) == Some(&"16") && columns.last() == Some(&&inode[..])
+    })
+}
+
+/// The change of a message to ethtool: its command is `ETHTOOL_MSG_FEATURES_SET`.
+fn offloads(message: &[u8]) -> Vec<String> {
+    let is_to_control = message.get(4..6) == Some(&16_u16.to_ne_bytes());
+    let sets = !is_to_control && message.get(HEADER) == Some(&12);
+    sets.then(|| "set offloads".to_owned()).into_iter().collect()
 }
 
 /// The changes of rtnetlink messages. Each object has four types (new, delete, get, set), of which `get` changes
