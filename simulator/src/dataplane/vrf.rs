@@ -294,13 +294,12 @@ impl Vrf {
     ) -> Result<(), DataPlaneError> {
         let present = self.frr.take();
         let Some(bgp) = &self.bgp else { return self.stop_bgp(present, namespace).await };
-        let mut frr = match present {
-            Some(frr) => frr,
-            None => {
-                let addresses = self.config.interfaces.values().flat_map(|interface| &interface.addresses);
-                let id = frr::identifier(addresses.map(ipnet::IpNet::addr), IDENTIFIER);
-                Frr::start(namespace, &self.netns, (directory, &self.bridge.name, name), id).await?
-            }
+        let mut frr = if let Some(frr) = present {
+            frr
+        } else {
+            let addresses = self.config.interfaces.values().flat_map(|interface| &interface.addresses);
+            let id = frr::identifier(addresses.map(ipnet::IpNet::addr), IDENTIFIER);
+            Frr::start(namespace, &self.netns, (directory, &self.bridge.name, name), id).await?
         };
         frr.apply(namespace, &self.netns, bgp).await?;
         self.frr = Some(frr);
