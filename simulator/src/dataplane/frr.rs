@@ -129,7 +129,15 @@ impl Frr {
         Ok(())
     }
 
+    /// Ends sessions with too many prefixes.
+    pub(super) async fn enforce_maxima(&self) -> Result<(), DataPlaneError> {
+        self.run(&self.applied.maxima()).await.map(drop)
+    }
+
     async fn run(&self, commands: &[String]) -> Result<Vec<String>, DataPlaneError> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
         vty::run(&self.directory, BGPD, commands).await.map_err(|error| DataPlaneError::Daemon {
             program: BGPD,
             problem: error.to_string(),

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::dataplane::DataPlaneError;
 use crate::dataplane::frr::{self, Frr};
@@ -41,6 +42,9 @@ const ROUTER_SETTINGS: [(&str, &str); 9] = [
 /// The BGP identifier of a VRF without an address of IPv4: its address on the host's link.
 const IDENTIFIER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
 
+/// The interval at which sessions with too many prefixes are ended.
+const ENFORCEMENT: Duration = Duration::from_secs(1);
+
 const HOST_SETTINGS: [(&str, &str); 1] = [("ipv6/conf/all/disable_ipv6", "0")];
 
 /// The VRFs of all switches: by switch and name.
@@ -48,6 +52,8 @@ const HOST_SETTINGS: [(&str, &str); 1] = [("ipv6/conf/all/disable_ipv6", "0")];
 pub(super) struct Vrfs {
     /// The directory of the data plane.
     directory: PathBuf,
+    /// When sessions with too many prefixes were ended last.
+    enforced: Instant,
     running: BTreeMap<(String, String), Vrf>,
 }
 
@@ -71,7 +77,7 @@ impl Vrfs {
     /// No VRF yet. The files of an earlier run are removed from the directory of the data plane.
     pub(super) fn new(directory: PathBuf) -> Result<Self, DataPlaneError> {
         frr::remove_files(&directory)?;
-        Ok(Self { directory, running: BTreeMap::new() })
+        Ok(Self { directory, enforced: Instant::now(), running: BTreeMap::new() })
     }
 
     /// Makes the VRFs as desired. A VRF that can't be changed is removed, so that a retry makes it anew.
@@ -110,13 +116,19 @@ impl Vrfs {
         result
     }
 
-    /// Starts the daemons of BGP again where one has ended.
+    /// Starts the daemons of BGP again where one has ended, and ends sessions with too many prefixes.
     pub(super) async fn heal(&mut self, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
+        let enforces = self.enforced.elapsed() >= ENFORCEMENT;
+        if enforces {
+            self.enforced = Instant::now();
+        }
         for ((switch, name), vrf) in &mut self.running {
             if vrf.frr.as_mut().is_some_and(Frr::has_ended) {
                 tracing::warn!(switch, vrf = name, "a daemon of BGP has ended, and is started again");
                 vrf.frr = None;
                 vrf.apply_bgp(namespace, &self.directory, name).await?;
+            } else if let Some(frr) = vrf.frr.as_ref().filter(|_| enforces) {
+                frr.enforce_maxima().await?;
             }
         }
         Ok(())
@@ -282,13 +294,12 @@ impl Vrf {
     ) -> Result<(), DataPlaneError> {
         let present = self.frr.take();
         let Some(bgp) = &self.bgp else { return self.stop_bgp(present, namespace).await };
-        let mut frr = match present {
-            Some(frr) => frr,
-            None => {
-                let addresses = self.config.interfaces.values().flat_map(|interface| &interface.addresses);
-                let id = frr::identifier(addresses.map(ipnet::IpNet::addr), IDENTIFIER);
-                Frr::start(namespace, &self.netns, (directory, &self.bridge.name, name), id).await?
-            }
+        let mut frr = if let Some(frr) = present {
+            frr
+        } else {
+            let addresses = self.config.interfaces.values().flat_map(|interface| &interface.addresses);
+            let id = frr::identifier(addresses.map(ipnet::IpNet::addr), IDENTIFIER);
+            Frr::start(namespace, &self.netns, (directory, &self.bridge.name, name), id).await?
         };
         frr.apply(namespace, &self.netns, bgp).await?;
         self.frr = Some(frr);

@@ -30,6 +30,11 @@ fn junos_policy(name: &str, prefix: &str, kind: &str, then: &str) -> String {
     )
 }
 
+/// An operation of Junos that shows something.
+fn operation(name: &str, content: &str) -> String {
+    format!("<{name} xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\">{content}</{name}>")
+}
+
 async fn gateway(dialect: &str) -> Testbed {
     let testbed = testbed_of(dialect).await;
     readdress(&testbed.node1, &["10.7.0.1/24"], &["10.7.0.254"]);
@@ -56,25 +61,24 @@ async fn junos_speaks_bgp_in_a_routing_instance() {
     testbed.merge_xml("gw1", &junos(&group(65009), &policies)).await;
     let prefixes = ["10.20.0.1/32", "172.16.0.0/24"];
     let worker = worker(&testbed.node1, 65000, &["password secret"], &prefixes);
-    let question = "<get-bgp-neighbor-information><instance>blue</instance></get-bgp-neighbor-information>";
+    let question = operation("get-bgp-neighbor-information", "<instance>blue</instance>");
     let mismatch = "<peer-state>(Idle|Active|Connect|OpenSent)</peer-state><last-error>Open Message Error<";
-    testbed.until(&python, "gw1", question, mismatch).await;
+    testbed.until(&python, "gw1", &question, mismatch).await;
     testbed.merge_xml("gw1", &junos(&group(65001), "")).await;
     let up = "<peer-address>10.7.0.1\\+179<.*<peer-state>Established<.*<name>blue.inet.0</name>\
         <active-prefix-count>1<.*<advertised-prefix-count>1<";
-    testbed.until(&python, "gw1", question, up).await;
+    testbed.until(&python, "gw1", &question, up).await;
     eventually("it is not announced", || worker.learnt("ipv4") == ["198.51.100.0/24"]).await;
     eventually("there is no route", || routes(&testbed, "-4", "10.20.0.1").contains("10.7.0.1")).await;
     assert_eq!(routes(&testbed, "-4", "172.16.0.0/24"), "");
-    let question = "<get-bgp-summary-information/>";
-    let summary = testbed.until(&python, "gw1", question, "<elapsed-time junos:seconds=\"\\d+\">").await;
+    let question = operation("get-bgp-summary-information", "");
+    let summary = testbed.until(&python, "gw1", &question, "<elapsed-time junos:seconds=\"\\d+\">").await;
     assert!(summary.contains("<down-peer-count>0<"), "{summary}");
 
     // The maximum counts what is taken.
     worker.configure(&["router bgp 65001", "address-family ipv4 unicast", "network 10.20.0.2/32"]);
-    let question = "<get-bgp-neighbor-information><neighbor-address>10.7.0.1</neighbor-address>\
-        </get-bgp-neighbor-information>";
-    testbed.until(&python, "gw1", question, "<peer-state>Idle</peer-state><last-error>Cease<").await;
+    let question = operation("get-bgp-neighbor-information", "<neighbor-address>10.7.0.1</neighbor-address>");
+    testbed.until(&python, "gw1", &question, "<peer-state>Idle</peer-state><last-error>Cease<").await;
     testbed.fabric.shutdown().await;
 }
 

@@ -336,12 +336,34 @@ impl FrrConfig {
                     entries.push("on-match next".to_owned());
                 }
             }
+            let matches_all = rule.prefixes.is_none() && (rule.sources.is_empty() || is_import);
+            if matches_all && rule.result != PolicyResult::Continue {
+                break;
+            }
         }
         // What no rule decides is refused.
         entries.push(format!("route-map {name} deny {}", number + 1));
         lists.extend(entries);
         self.policies.insert(name.clone(), [lists, removal]);
         name
+    }
+
+    /// The commands that set all maxima of prefixes again; empty without any. FRR 8.4 compares the number of prefixes with
+    /// the maximum before it counts a new one, so that one or two too many may pass. It compares again with these.
+    pub(super) fn maxima(&self) -> Vec<String> {
+        let Some(asn) = self.asn else { return Vec::new() };
+        let mut commands = vec!["configure terminal".to_owned()];
+        let mut context = Context::new(asn, &mut commands);
+        let maxima = self.lines.iter().filter(|line| matches!(line.reset, Some(Reset::Exceeded(_))));
+        let mut number = 0;
+        for family in FAMILIES.map(Some) {
+            for line in maxima.clone().filter(|line| line.family == family) {
+                context.run(line.family, &line.set);
+                number += 1;
+            }
+        }
+        commands.push("end".to_owned());
+        if number == 0 { Vec::new() } else { commands }
     }
 
     /// What changes this configuration into another one: new policies come first, and unused ones go last.

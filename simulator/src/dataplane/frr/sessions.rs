@@ -27,14 +27,15 @@ pub(crate) struct BgpReader {
     directory: PathBuf,
     /// The bridge of the switch.
     bridge: String,
-    /// The last NOTIFICATION of each neighbour by VRF, which bgpd forgets with the next connection.
-    notifications: Mutex<BTreeMap<(String, IpAddr), Notification>>,
+    /// What was read last of each neighbour, by VRF. bgpd forgets a NOTIFICATION with the next connection, and its times
+    /// vary by a second.
+    known: Mutex<BTreeMap<(String, IpAddr), BgpSession>>,
 }
 
 impl BgpReader {
     /// The reader of a switch.
     pub(in crate::dataplane) fn new(directory: PathBuf, bridge: &Bridge) -> Self {
-        Self { directory, bridge: bridge.name.clone(), notifications: Mutex::default() }
+        Self { directory, bridge: bridge.name.clone(), known: Mutex::default() }
     }
 
     /// The sessions of VRFs. One that has no data plane has none.
@@ -59,16 +60,34 @@ impl BgpReader {
     }
 
     fn remember(&self, sessions: &mut Sessions) {
-        let mut known = self.notifications.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut present = BTreeMap::new();
         for (vrf, sessions) in sessions {
             for session in sessions {
                 let key = (vrf.clone(), session.address);
-                session.last_notification = session.last_notification.or(known.get(&key).copied());
-                present.extend(session.last_notification.map(|last| (key, last)));
+                if let Some(before) = known.get(&key) {
+                    keep(session, before);
+                }
+                present.insert(key, session.clone());
             }
         }
         *known = present;
+    }
+}
+
+/// Keeps what has not changed since before.
+fn keep(session: &mut BgpSession, before: &BgpSession) {
+    let counts = |session: &BgpSession| (session.state, session.established, session.dropped);
+    if counts(session) == counts(before) && session.changed.is_some() {
+        session.changed = before.changed.or(session.changed);
+    }
+    let Some(last) = before.last_notification else { return };
+    let is_same = |now: Notification| {
+        let what = |n: Notification| (n.code, n.subcode, n.received);
+        what(now) == what(last) && now.at.abs_diff(last.at) <= 1
+    };
+    if session.last_notification.is_none_or(is_same) {
+        session.last_notification = Some(last);
     }
 }
 
@@ -261,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn last_notification_is_remembered_while_the_neighbour_exists() {
+    fn what_was_read_is_remembered_while_the_neighbour_exists() {
         let plan = Plan::new(&Topology::leaf_spine(1, 1, 1), &[]).expect("it fits");
         let reader = BgpReader::new(PathBuf::new(), &plan.bridges[0]);
         let look = |shown: &str| {
@@ -274,5 +293,15 @@ mod tests {
         assert_eq!(look(&later), Some(6));
         assert_eq!(look("{}"), None);
         assert_eq!(look(&later), None);
+
+        let [before, mut after, mut again] = [8, 9, 9].map(|now| {
+            let sessions = parse(SHOWN, 1_795_916_882 + now).expect("a reply");
+            sessions.into_iter().next_back().expect("two")
+        });
+        keep(&mut after, &before);
+        assert_eq!((after.changed, after.last_notification), (before.changed, before.last_notification));
+        again.dropped += 1;
+        keep(&mut again, &before);
+        assert_ne!(again.changed, before.changed);
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn check(config: &Container, errors: &mut Vec<RpcError>) {
         let path = Path::node(None, &ROOTS[position(ROOTS, "routing-policy")]);
         names = Names::new(policies);
         names.check_keys(policies.node, &path, errors);
-        names.check_prefixes(policies, &path, errors);
+        check_prefixes(policies, &path, errors);
         names.check_statements(policies, &path, errors);
     }
     let root = Path::node(None, &ROOTS[position(ROOTS, "network-instances")]);
@@ -35,8 +35,8 @@ pub(super) fn check(config: &Container, errors: &mut Vec<RpcError>) {
             let Some(bgp) = child(protocol, path.children(), "bgp") else { continue };
             if !key[0].is("BGP") {
                 errors.push(unmet_when(&path, "bgp", "./config/identifier = 'oc-pol-types:BGP'"));
-            } else if let Some(first) = first.replace(key) {
-                let message = format!("{} is the BGP instance already; there can be only one", first[1]);
+            } else if let Some([_, first, ..]) = first.replace(key) {
+                let message = format!("{first} is the BGP instance already; there can be only one");
                 errors.push(refused(&path, message));
             }
             let path = path.child("bgp");
@@ -123,31 +123,6 @@ impl Names {
         }
     }
 
-    /// A range of prefix lengths starts at the length of its prefix or later, and a set has the families of its mode.
-    fn check_prefixes(&self, policies: Cursor<'_>, path: &Path<'_>, errors: &mut Vec<RpcError>) {
-        let (sets, all) =
-            (path.child("defined-sets"), policies.list(&["defined-sets", "prefix-sets", "prefix-set"]));
-        let sets = sets.child("prefix-sets");
-        for (key, set) in all {
-            let path = sets.child_entry("prefix-set", key);
-            let list = path.child("prefixes");
-            for (key, _) in set.list(&["prefixes", "prefix"]) {
-                let path = list.child_entry("prefix", key);
-                let (prefix, range) = (key[0].text().unwrap_or_default(), key[1].text().unwrap_or_default());
-                if policy::prefix_range(prefix, range).is_none() {
-                    errors.push(invalid(&path, format!("{prefix} has no prefixes of the lengths {range}")));
-                }
-                let other = if prefix.contains(':') { "IPV4" } else { "IPV6" };
-                if set.is(&["config", "mode"], other) {
-                    errors.push(invalid(
-                        &path,
-                        format!("{prefix} is not of the mode {other} of its prefix-set"),
-                    ));
-                }
-            }
-        }
-    }
-
     fn check_statements(&self, policies: Cursor<'_>, path: &Path<'_>, errors: &mut Vec<RpcError>) {
         let definitions = path.child("policy-definitions");
         for (key, definition) in policies.list(&["policy-definitions", "policy-definition"]) {
@@ -174,6 +149,28 @@ impl Names {
                         errors.push(missing_instance(&at.child("reference"), message));
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A range of prefix lengths starts at the length of its prefix or later, and a set has the families of its mode.
+fn check_prefixes(policies: Cursor<'_>, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let (sets, all) =
+        (path.child("defined-sets"), policies.list(&["defined-sets", "prefix-sets", "prefix-set"]));
+    let sets = sets.child("prefix-sets");
+    for (key, set) in all {
+        let path = sets.child_entry("prefix-set", key);
+        let list = path.child("prefixes");
+        for (key, _) in set.list(&["prefixes", "prefix"]) {
+            let path = list.child_entry("prefix", key);
+            let (prefix, range) = (key[0].text().unwrap_or_default(), key[1].text().unwrap_or_default());
+            if policy::prefix_range(prefix, range).is_none() {
+                errors.push(invalid(&path, format!("{prefix} has no prefixes of the lengths {range}")));
+            }
+            let other = if prefix.contains(':') { "IPV4" } else { "IPV6" };
+            if set.is(&["config", "mode"], other) {
+                errors.push(invalid(&path, format!("{prefix} is not of the mode {other} of its prefix-set")));
             }
         }
     }

@@ -147,6 +147,15 @@ fn session_is_reset_only_by_what_needs_it() {
         config(&[("10.7.0.1", BgpNeighbourView { ipv4: Some(family), ..neighbour() })])
     };
     let plain = config(&[("10.7.0.1", neighbour())]);
+    assert!(plain.maxima().is_empty());
+    let again = [
+        "configure terminal",
+        "router bgp 65000",
+        "address-family ipv4 unicast",
+        "neighbor 10.7.0.1 maximum-prefix 1 restart 1",
+        "end",
+    ];
+    assert_eq!(limited(1).maxima(), again);
     let raised = limited(1).change_to(&limited(2));
     assert_eq!(raised.retried, ["10.7.0.1"]);
     assert!(raised.commands.contains(&"neighbor 10.7.0.1 maximum-prefix 2 restart 1".to_owned()));
@@ -229,6 +238,9 @@ fn policies_become_route_maps() {
         ]
     );
     assert_eq!(policy(Family::Ipv6, &[], true), ["route-map P deny 1"]);
+    // No rule follows one that decides all routes.
+    let all = [PolicyRule::all(PolicyResult::Reject), PolicyRule::all(PolicyResult::Accept)];
+    assert_eq!(policy(Family::Ipv4, &all, true), ["route-map P deny 1", "route-map P deny 2"]);
 }
 
 #[test]
