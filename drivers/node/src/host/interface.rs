@@ -113,7 +113,8 @@ impl<'a> Planner<'a> {
         self.guard_link(&item, link, &lower, &program);
         let mut addresses = wanted.addresses.to_vec();
         if addresses.iter().any(|net| net.addr().is_ipv6()) {
-            addresses.extend(link.mac.map(link_local));
+            let mac = ownership::interface_mac(self.cluster, &self.state.installation.node, name);
+            addresses.push(link_local(mac));
         }
         self.own_addresses(&item, link, &addresses);
         if let Some(port) = port {
