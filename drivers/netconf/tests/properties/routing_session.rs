@@ -24,6 +24,8 @@ struct Device {
     hello: Hello,
     running: Mutex<Vec<Node>>,
     refused: &'static str,
+    /// It has no routing policies, and refuses to read them.
+    hides_bgp: bool,
 }
 
 impl Device {
@@ -35,7 +37,12 @@ impl Device {
         let (vrfs, interfaces) = (BTreeMap::new(), BTreeSet::new());
         let foreign = Foreign { vrfs, interfaces, is_router, is_flexible: false };
         let running = Mutex::new(Node::read(&(OPENCONFIG.device)(&foreign)));
-        Self { hello: Hello::new(modules.into_iter().chain([writable]), None), running, refused }
+        Self {
+            hello: Hello::new(modules.into_iter().chain([writable]), None),
+            running,
+            refused,
+            hides_bgp: false,
+        }
     }
 
     fn running(&self) -> String {
@@ -50,6 +57,10 @@ impl Device {
 
     fn answer(&self, operation: &str) -> Result<String, RpcErrors> {
         if operation.starts_with("<get") {
+            if self.hides_bgp && operation.contains("routing-policy") {
+                let message = Some("unknown namespace".to_owned());
+                return Err(RpcErrors(vec![RpcError { message, ..RpcError::default() }]));
+            }
             return Ok(device::reply(&self.running.lock().unwrap()));
         }
         if let Some((_, edit)) = operation.split_once("<config ") {
@@ -222,6 +233,18 @@ async fn refused_group_is_rejected_alone() {
     let again = device.run(&with_groups(), Some(&known)).await;
     assert_eq!(groups(&again), ["BGPSessionGroup/one"]);
     assert!(again.notes.iter().all(|note| note.kind != "Drift"), "{again:?}");
+}
+
+#[tokio::test]
+async fn device_without_bgp_has_vrfs_all_the_same() {
+    let device = Device { hides_bgp: true, ..Device::new(false, "") };
+    let report = device.run(&with_groups(), None).await;
+    assert_eq!(reported(&report), texts("x", "3,5", "3,5", "3,5"), "{report:?}");
+    assert_eq!((groups(&report).len(), report.rejected.len()), (0, 2));
+    let reason = "BGPSessionGroup/one: the device does not show its BGP: ";
+    assert!(report.rejected[0].reason.starts_with(reason), "{report:?}");
+    let report = device.run(&two(false), None).await;
+    assert_eq!((report.rejected, report.change), (vec![], None));
 }
 
 #[tokio::test]
