@@ -2,6 +2,7 @@
 
 use eno_schemas::{Device, FabricDesired, FabricVlans};
 
+use crate::bgp_sessions::WantedSessions;
 use crate::dialect::DIALECTS;
 use crate::framing::{Decoder, Framing};
 use crate::hello::Hello;
@@ -77,6 +78,9 @@ pub fn xml(data: &[u8]) {
     };
     for dialect in DIALECTS {
         let _ = dialect.mac_table().map(|table| table.parse_mac_table(text, &Wanted::of(&desired)));
+        let _ = dialect
+            .bgp()
+            .map(|bgp| (bgp.parse_bgp(text, "c"), bgp.parse_sessions(text, &WantedSessions::default())));
         let inventory = dialect.parse_inventory(text).unwrap_or_default();
         for inventory in [&Inventory::new(), &inventory] {
             let _ = dialect.parse(text, inventory);

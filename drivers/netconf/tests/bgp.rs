@@ -184,7 +184,7 @@ async fn group_is_made_kept_changed_and_removed(subject: Subject) {
 async fn password_is_written_once(subject: Subject) {
     let mut bench = subject.bench_with(DeviceRole::Switch, |_| ()).await;
     let of_group = BgpGroup { password: Some(SECRET.into()), ..group(subject) };
-    let wanted = desired(subject, &bench, &[of_group.clone()]);
+    let wanted = desired(subject, &bench, std::slice::from_ref(&of_group));
     let password = |bench: &Bench| {
         let view = seen(bench).expect("BGP in the VRF");
         view.neighbours[&address("192.0.2.11")].password.clone()

@@ -134,28 +134,38 @@ impl<S: Session> Transaction<'_, S> {
             reply => reply?,
         };
         let mut read = routing.parse_routing(&reply)?;
-        read.bgp = self.read_bgp(&read).await?;
+        match self.read_bgp(&read).await? {
+            Ok(bgp) => read.bgp = bgp,
+            Err(refusal) => read.bgp_refusal = Some(refusal),
+        }
         Ok(Routing::Read(Box::new(read)))
     }
 
-    /// Reads BGP, of a device with these VRFs. A device that refuses that and needs none is one without BGP.
-    async fn read_bgp(&self, routing: &ObservedRouting) -> Result<Option<ObservedBgp>, TransactionError> {
-        let Some(bgp) = self.dialect.bgp() else { return Ok(None) };
+    /// Reads BGP, of a device with these VRFs. The inner error is why the device refuses that. One that refuses it and needs
+    /// none is one without BGP.
+    async fn read_bgp(
+        &self,
+        routing: &ObservedRouting,
+    ) -> Result<Result<Option<ObservedBgp>, String>, TransactionError> {
+        let Some(bgp) = self.dialect.bgp() else { return Ok(Ok(None)) };
         let is_needed = concerns_bgp(self.desired);
         let found = *self.own_bgp.lock().unwrap_or_else(PoisonError::into_inner);
         let may_have_ours = found.unwrap_or_else(|| routing.vrfs.values().any(|vrf| vrf.is_vrf));
         if !is_needed && !may_have_ours {
-            return Ok(None);
+            return Ok(Ok(None));
         }
         let reply = match self.read(&bgp.filter_bgp()).await {
             Err(CallError::Refused { .. }) if !is_needed && found.is_none() => {
                 *self.own_bgp.lock().unwrap_or_else(PoisonError::into_inner) = Some(false);
-                return Ok(None);
+                return Ok(Ok(None));
+            }
+            Err(CallError::Refused { errors, .. }) if found != Some(true) && !errors.are_transient() => {
+                return Ok(Err(errors.to_string()));
             }
             reply => reply?,
         };
         let passwords = self.passwords.clone();
-        Ok(Some(ObservedBgp { passwords, ..bgp.parse_bgp(&reply, &self.desired.cluster)? }))
+        Ok(Ok(Some(ObservedBgp { passwords, ..bgp.parse_bgp(&reply, &self.desired.cluster)? })))
     }
 
     /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether

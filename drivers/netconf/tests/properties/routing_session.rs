@@ -12,7 +12,7 @@ use eno_driver_netconf::transaction::RunContext;
 use eno_driver_netconf::transaction::drift::KnownDeviations;
 use eno_driver_netconf::{RpcError, RpcErrors};
 use eno_sbi::Reconciled;
-use eno_schemas::{Applied, Drift, FabricDesired, Item};
+use eno_schemas::{Applied, BgpGroup, Drift, FabricDesired, Item};
 use futures::future::BoxFuture;
 
 use crate::common::{self, run_first_transaction, vid};
@@ -24,6 +24,8 @@ struct Device {
     hello: Hello,
     running: Mutex<Vec<Node>>,
     refused: &'static str,
+    /// It has no routing policies, and refuses to read them.
+    hides_bgp: bool,
 }
 
 impl Device {
@@ -35,7 +37,12 @@ impl Device {
         let (vrfs, interfaces) = (BTreeMap::new(), BTreeSet::new());
         let foreign = Foreign { vrfs, interfaces, is_router, is_flexible: false };
         let running = Mutex::new(Node::read(&(OPENCONFIG.device)(&foreign)));
-        Self { hello: Hello::new(modules.into_iter().chain([writable]), None), running, refused }
+        Self {
+            hello: Hello::new(modules.into_iter().chain([writable]), None),
+            running,
+            refused,
+            hides_bgp: false,
+        }
     }
 
     fn running(&self) -> String {
@@ -50,6 +57,10 @@ impl Device {
 
     fn answer(&self, operation: &str) -> Result<String, RpcErrors> {
         if operation.starts_with("<get") {
+            if self.hides_bgp && operation.contains("routing-policy") {
+                let message = Some("unknown namespace".to_owned());
+                return Err(RpcErrors(vec![RpcError { message, ..RpcError::default() }]));
+            }
             return Ok(device::reply(&self.running.lock().unwrap()));
         }
         if let Some((_, edit)) = operation.split_once("<config ") {
@@ -177,6 +188,83 @@ async fn refused_interface_is_rejected_alone() {
         let items: Vec<Item> = report.rejected.iter().map(|rejection| rejection.item.clone()).collect();
         assert_eq!(items, [Item::routed("x", vid(5))]);
     }
+}
+
+/// The same with two groups in the VRF. Their workers are apart.
+fn with_groups() -> FabricDesired {
+    let mut desired = two(false);
+    let group = |name: &str, worker: &str| BgpGroup {
+        owner: format!("BGPSessionGroup/{name}"),
+        local_as: 64512,
+        peer_as: 64513,
+        neighbours: vec![worker.parse().unwrap()],
+        dynamic_neighbours: Vec::new(),
+        hold_time: 90,
+        keepalive_time: 30,
+        bfd: None,
+        graceful_restart: None,
+        password: None,
+        maximum_prefixes: None,
+        accept: vec!["203.0.113.0/24".parse().unwrap()],
+        announce: Vec::new(),
+        communities: Vec::new(),
+    };
+    desired.vrfs[0].bgp = vec![group("one", "192.0.3.11"), group("two", "192.0.3.66")];
+    desired
+}
+
+fn groups(report: &Reconciled) -> Vec<&str> {
+    let Some(Applied::Fabric { bgp, .. }) = &report.applied else { panic!("{report:?}") };
+    bgp.keys().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn refused_group_is_rejected_alone() {
+    let device = Device::new(false, "192.0.3.66");
+    let report = device.run(&with_groups(), None).await;
+    assert_eq!(reported(&report), texts("x", "3,5", "3,5", "3,5"), "{report:?}");
+    assert_eq!(groups(&report), ["BGPSessionGroup/one"]);
+    let [one] = report.rejected.as_slice() else { panic!("{report:?}") };
+    assert_eq!(one.item, Item::vrf("x"));
+    assert!(one.reason.starts_with("BGPSessionGroup/two: the device refuses it"), "{}", one.reason);
+    assert!(!device.running().contains("eno-c1-two"));
+    // What is known to be refused is no drift.
+    let known = KnownDeviations::of(&[Item::vrf("x")]);
+    let again = device.run(&with_groups(), Some(&known)).await;
+    assert_eq!(groups(&again), ["BGPSessionGroup/one"]);
+    assert!(again.notes.iter().all(|note| note.kind != "Drift"), "{again:?}");
+}
+
+#[tokio::test]
+async fn device_without_bgp_has_vrfs_all_the_same() {
+    let device = Device { hides_bgp: true, ..Device::new(false, "") };
+    let report = device.run(&with_groups(), None).await;
+    assert_eq!(reported(&report), texts("x", "3,5", "3,5", "3,5"), "{report:?}");
+    assert_eq!((groups(&report).len(), report.rejected.len()), (0, 2));
+    let reason = "BGPSessionGroup/one: the device does not show its BGP: ";
+    assert!(report.rejected[0].reason.starts_with(reason), "{report:?}");
+    let report = device.run(&two(false), None).await;
+    assert_eq!((report.rejected, report.change), (vec![], None));
+}
+
+#[tokio::test]
+async fn drift_of_a_group_is_left_where_it_is_only_reported() {
+    let device = Device::new(false, "");
+    let mut desired = with_groups();
+    desired.device.drift = Drift::Report;
+    let first = device.run(&desired, None).await;
+    assert_eq!(groups(&first), ["BGPSessionGroup/one", "BGPSessionGroup/two"]);
+    device.edit(
+        "<routing-policy xmlns=\"http://openconfig.net/yang/routing-policy\"><policy-definitions><policy-definition \
+         nc:operation=\"remove\"><name>eno-c1-two-import</name></policy-definition></policy-definitions></routing-policy>",
+    );
+    let changed = device.running();
+    let desired = common::with_port_memory(desired, &first.applied.expect("a state"));
+    let report = device.run(&desired, Some(&KnownDeviations::default())).await;
+    assert_eq!((groups(&report), device.running()), (vec!["BGPSessionGroup/one"], changed));
+    let drift: Vec<&str> =
+        report.notes.iter().filter(|note| note.kind == "Drift").map(|note| &*note.message).collect();
+    assert_eq!(drift, ["the BGP group eno-c1-two changed"]);
 }
 
 #[tokio::test]

@@ -288,7 +288,12 @@ impl<'a> Planner<'a> {
         let BgpPlan { changes, rejected, groups, kept_in } = match &self.observed.bgp {
             Some(read) => plan_bgp(read, self.desired, &self.usable, self.excluded, removes),
             None if concerns_bgp(self.desired) => {
-                reject_all(self.desired, "ENO knows no BGP of devices with this dialect")
+                let refusal = self.observed.bgp_refusal.as_ref();
+                let reason = match refusal {
+                    Some(errors) => format!("the device does not show its BGP: {errors}"),
+                    None => "ENO knows no BGP of devices with this dialect".to_owned(),
+                };
+                reject_all(self.desired, &reason)
             }
             None => BgpPlan::default(),
         };

@@ -44,6 +44,8 @@ pub struct ObservedRouting {
     pub one_route: bool,
     /// The BGP groups, if they were read.
     pub bgp: Option<ObservedBgp>,
+    /// Why the device does not show them.
+    pub bgp_refusal: Option<String>,
     /// The dialect's own state between reading and writing.
     pub layout: Layout,
     /// The memory that it takes.
