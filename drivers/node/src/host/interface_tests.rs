@@ -210,9 +210,12 @@ fn interface_without_its_network_is_refused() {
     assert!(refusal.to_string().contains("the node has no interface eth1") && refusal.retryable());
 }
 
+/// Changes addresses, gateways and prefixes.
+type Edit<'a> = dyn Fn(&mut Vec<IpNet>, &mut Vec<IpAddr>, &mut Vec<IpNet>) + 'a;
+
 #[test]
 fn what_an_interface_must_not_take_is_refused() {
-    let of = |change: &dyn Fn(&mut Vec<IpNet>, &mut Vec<IpAddr>, &mut Vec<IpNet>)| {
+    let of = |change: &Edit<'_>| {
         let mut wanted = interface("br0", 10);
         let HostNetwork::Interface { addresses, gateways, prefixes, .. } = &mut wanted else {
             unreachable!()
@@ -257,7 +260,7 @@ fn what_an_interface_must_not_take_is_refused() {
         (of(&|_, _, to| to[0] = net("10.96.0.0/16")), "--reserved-network"),
         (
             of(&|_, _, to| {
-                *to = (0..2000_u32).map(|n| net(&format!("203.{}.{}.0/24", n >> 8, n & 255))).collect()
+                *to = (0..2000_u32).map(|n| net(&format!("203.{}.{}.0/24", n >> 8, n & 255))).collect();
             }),
             "than one filter can check",
         ),

@@ -90,7 +90,7 @@ fn only_sessions_with_gateways_reach_own_addresses() {
         let (error, echo, redirect) = if own.contains(':') { (58, 128, 137) } else { (1, 8, 5) };
         let errors: &[u8] = if own.contains(':') { &[1, 2, 3, 4] } else { &[3, 11, 12] };
         let from = |source: &str, protocol: u8, payload: Vec<u8>| packet(protocol, source, own, &payload);
-        let (syn, both) = (SYN as u8, SYN_AND_ACK as u8);
+        let [syn, both] = [SYN, SYN_AND_ACK].map(|flags| u8::try_from(flags).unwrap());
         let cases = [
             (true, "BGP", from(gateway, 6, tcp(40000, 179, syn))),
             (true, "an answer of BGP", from(gateway, 6, tcp(179, 40000, both))),
