@@ -145,23 +145,14 @@ impl Frr {
         })
     }
 
-    /// Ends the sessions and removes their routes.
-    pub(super) async fn stop(
-        self,
-        namespace: &NetworkNamespace,
-        netns: &File,
-        families: &[&str],
-    ) -> Result<(), DataPlaneError> {
+    /// Ends the sessions, so that the neighbours are told, and the daemons.
+    pub(super) async fn stop(self) -> Result<(), DataPlaneError> {
         let change = self.applied.change_to(&FrrConfig::default());
         if let Err(error) = self.run(&change.commands).await {
             tracing::warn!(%error, "the neighbours of BGP see a lost connection");
         }
         let directory = self.directory.clone();
         drop(self);
-        let net = format!("--net={}", path_of(netns).display());
-        for family in families {
-            namespace.run("nsenter", &[&net, "ip", family, "route", "flush", "proto", "bgp"]).await?;
-        }
         remove_directory(&directory)
     }
 }

@@ -71,6 +71,8 @@ struct Vrf {
     frr: Option<Frr>,
     /// The desired BGP instance.
     bgp: Option<BgpView>,
+    /// Whether the kernel may have routes of BGP.
+    has_bgp_routes: bool,
 }
 
 impl Vrfs {
@@ -168,7 +170,7 @@ impl Vrf {
         namespace.ip(Some(&netns), &commands).await?;
         namespace.ip(Some(&host), &in_host).await?;
         let (connected, config) = (BTreeSet::new(), VrfConfig::default());
-        Ok(Self { bridge, netns, host, connected, config, frr: None, bgp: None })
+        Ok(Self { bridge, netns, host, connected, config, frr: None, bgp: None, has_bgp_routes: false })
     }
 
     /// Creates or changes a VRF. After an error it does not exist.
@@ -294,6 +296,7 @@ impl Vrf {
     ) -> Result<(), DataPlaneError> {
         let present = self.frr.take();
         let Some(bgp) = &self.bgp else { return self.stop_bgp(present, namespace).await };
+        self.has_bgp_routes = true;
         let mut frr = if let Some(frr) = present {
             frr
         } else {
@@ -306,17 +309,30 @@ impl Vrf {
         Ok(())
     }
 
-    async fn stop_bgp(&self, frr: Option<Frr>, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
-        match frr {
-            Some(frr) => frr.stop(namespace, &self.netns, families()).await,
-            None => Ok(()),
+    /// Ends the daemons and removes their routes. After an error, a retry removes the rest of these.
+    async fn stop_bgp(
+        &mut self,
+        frr: Option<Frr>,
+        namespace: &NetworkNamespace,
+    ) -> Result<(), DataPlaneError> {
+        if let Some(frr) = frr {
+            frr.stop().await?;
         }
+        if self.has_bgp_routes {
+            let net = format!("--net={}", path_of(&self.netns).display());
+            for family in families() {
+                namespace.run("nsenter", &[&net, "ip", family, "route", "flush", "proto", "bgp"]).await?;
+            }
+            self.has_bgp_routes = false;
+        }
+        Ok(())
     }
 
     /// Removes the VRF with all its interfaces.
     async fn remove(mut self, namespace: &NetworkNamespace, ovs: &Ovs) -> Result<(), DataPlaneError> {
-        let frr = self.frr.take();
-        self.stop_bgp(frr, namespace).await?;
+        if let Some(frr) = self.frr.take() {
+            frr.stop().await?;
+        }
         self.remove_interfaces(namespace, ovs, &VrfConfig::default()).await
     }
 

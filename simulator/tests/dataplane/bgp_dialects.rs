@@ -140,7 +140,7 @@ async fn srlinux_speaks_bgp_in_an_ip_vrf() {
     let bfd = "<bfd xmlns=\"urn:nokia.com:srlinux:bfd:bfd\"><subinterface><id>ethernet-1/1.100</id>\
         <admin-state>enable</admin-state><desired-minimum-transmit-interval>300000</desired-minimum-transmit-interval>\
         <required-minimum-receive>300000</required-minimum-receive></subinterface></bfd>";
-    testbed.merge_xml("gw1", &(srlinux_policies() + bfd + &bgp(65009, 2))).await;
+    testbed.merge_xml("gw1", &(srlinux_policies() + bfd + &bgp(65009, 5))).await;
     let prefixes = ["10.20.0.1/32", "172.16.0.0/24"];
     let worker = worker(&testbed.node1, 65000, &["password secret", "bfd 3 300 300"], &prefixes);
     let question = "<network-instance xmlns=\"urn:nokia.com:srlinux:net-inst:network-instance\"><name>blue</name>\
@@ -149,7 +149,7 @@ async fn srlinux_speaks_bgp_in_an_ip_vrf() {
     let mismatch =
         "last-notification-error-code>Open Message Error<.*last-notification-error-subcode>Bad Peer As<";
     testbed.until(&python, "gw1", question, mismatch).await;
-    testbed.merge_xml("gw1", &bgp(65001, 2)).await;
+    testbed.merge_xml("gw1", &bgp(65001, 5)).await;
     let up = "<received-routes>1<.*<sent-routes>1<.*<session-state>established<.*<last-established>20\\d\\d-";
     testbed.until(&python, "gw1", question, up).await;
     eventually("it is not announced", || worker.learnt("ipv4") == ["198.51.100.0/24"]).await;
