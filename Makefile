@@ -26,8 +26,8 @@ NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static prometheus:
 NEEDED_MODULES :=
 # Debian's OpenStack, which the driver neutron is tested with besides the current one.
 NEEDED_MODULES_FOR_LANES := neutron:python3-neutron keystone:python3-keystone waitress:python3-waitress
-# As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
-NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
+# As root, besides: for nodes in a sandbox, for BGP of simulated switches, for looking at what the tests made, and for the VM with another kernel.
+NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static vtysh:frr \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
 .PHONY: demo test lanes bench image chart reproducible programs console crds deny supply fmt lint build tests parts deps

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_simulator::{Boot, Fault, HandEdit, PortView, SwitchInfo, View, VlanView, VrfView};
+use eno_simulator::{BgpView, Boot, Fault, HandEdit, PortView, SwitchInfo, View, VlanView, VrfView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,13 @@ struct Written {
     ports: BTreeMap<String, PortView>,
     #[serde(default)]
     vrfs: BTreeMap<String, VrfView>,
+    #[serde(default)]
+    bgp: BTreeMap<String, BgpView>,
 }
 
 impl From<Written> for Running {
-    fn from(Written { version, vlans, ports, vrfs }: Written) -> Self {
-        Self { version, view: View { vlans, ports, vrfs } }
+    fn from(Written { version, vlans, ports, vrfs, bgp }: Written) -> Self {
+        Self { version, view: View { vlans, ports, vrfs, bgp } }
     }
 }
 
