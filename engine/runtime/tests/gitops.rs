@@ -23,7 +23,7 @@ use crate::api::{Engine, start_cluster, until};
 use crate::cluster::engine_args;
 
 /// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
-const OBJECTS: [(&str, &str, &str, &str, &str); 16] = [
+const OBJECTS: [(&str, &str, &str, &str, &str); 17] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
     ("PhysicalNetwork", "pnw", "{SegmentationIDs: [1-4094]}", "Current", "Healthy"),
     ("Route", "rt", "{Prefix: 30.30.10.0, Mask: 24, NextHop: 10.10.10.1}", "Current", "Healthy"),
