@@ -170,7 +170,8 @@ impl History {
             }
             Step::NodeGone(node) => {
                 let node = NODES[usize::from(*node)];
-                if self.world.nodes.contains_key(node) {
+                // Until a new status is written, only nodes know what they have. Nobody asks one that is gone.
+                if self.world.nodes.contains_key(node) && self.world.durable.contains_key(&subnet_key()) {
                     self.world.remove_node(node);
                     self.gone.insert(node, self.world.elapsed());
                 }
