@@ -170,7 +170,8 @@ impl History {
             }
             Step::NodeGone(node) => {
                 let node = NODES[usize::from(*node)];
-                if self.world.nodes.contains_key(node) {
+                // Until a new status is written, only nodes know what they have. Nobody asks one that is gone.
+                if self.world.nodes.contains_key(node) && self.world.durable.contains_key(&subnet_key()) {
                     self.world.remove_node(node);
                     self.gone.insert(node, self.world.elapsed());
                 }
@@ -374,4 +375,22 @@ fn address_of_a_pod_is_not_commanded_before_the_new_status_has_it() {
         Step::Pass(0),
     ];
     History::run(true, &steps).delete_all();
+}
+
+/// The node of a pod is gone, and another node has the pod of that name now: it waits, also for a new engine.
+#[test]
+fn address_on_a_node_that_is_gone_moves_with_no_new_engine() {
+    let steps = [
+        Step::Bind { pod: 12, node: 0 },
+        Step::Add { pod: 12, asked: None },
+        Step::Pass(0),
+        Step::NodeGone(0),
+        Step::Gone(12),
+        Step::Bind { pod: 12, node: 1 },
+        Step::Del(12),
+        Step::Add { pod: 12, asked: None },
+    ];
+    let mut history = History::run(true, &steps);
+    history.restart_changes_nothing();
+    history.delete_all();
 }

@@ -69,7 +69,7 @@ impl Plan<'_> {
     }
 
     /// At the start, the addresses of pods that are not there are not commanded. Those that stay are kept: no other pod has
-    /// the name.
+    /// the name. A node that is gone may still have its own.
     pub fn restate_fixed(&mut self) {
         let taken = self.taken();
         let all: Vec<(IpAddr, Fixed)> =
@@ -78,7 +78,8 @@ impl Plan<'_> {
             if self.is_there(address, &fixed) {
                 continue;
             }
-            let stage = if self.keeps(&fixed) { None } else { Some(taken) };
+            let is_gone = self.shares.get(&fixed.node).is_none_or(|share| share.target.is_none());
+            let stage = if self.keeps(&fixed) && !is_gone { None } else { Some(taken) };
             self.leasing.fixed.entry(address).and_modify(|own| own.stage = stage);
         }
     }
