@@ -511,10 +511,13 @@ fn losses_do_not_concern_the_switch_of_a_node_that_does_not_probe() {
     let attachment =
         |name, service| Step::Attachment { name, services: vec![service], point: 0, sub_interfaces: false };
     let steps = [
+        Step::Node { name: 3, in_pool: false, ready: false },
+        attachment(0, 2),
         attachment(0, 2),
         Step::Lose { node: 2, service: 2 },
         attachment(1, 0),
         Step::Node { name: 4, in_pool: true, ready: false },
+        Step::Config { name: 0, links: vec![] },
     ];
     History::run(&steps).restart_changes_nothing();
 }
