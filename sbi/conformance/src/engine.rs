@@ -122,6 +122,8 @@ impl Engine {
                     deliver_policy: DeliverPolicy::LastPerSubject,
                     filter_subject: Subject::result(driver, target).to_string(),
                     ack_policy: AckPolicy::None,
+                    // The server removes a consumer that a busy machine leaves alone for this long.
+                    inactive_threshold: REPORT_TIMEOUT,
                     ..pull::Config::default()
                 })
                 .await
