@@ -120,7 +120,7 @@ fn first_session_that_is_not_established_is_told_in_words() {
         ),
     ] {
         w.apply_and_settle(edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
-            spec.maximum_prefixes = Some(5)
+            spec.maximum_prefixes = Some(5);
         }));
         w.speak(GATEWAY, "10.1.0.2", state, error);
         let sessions = w.statuses[&g].sessions.clone().unwrap();

@@ -33,7 +33,7 @@ fn pool_of(store: &Store, key: &Key, address: IpNet) -> PoolKey {
 impl Groups {
     /// Takes the leases of a status.
     pub(super) fn restore(&mut self, parts: &mut Parts<'_, '_>, key: &Key, workers: &[Worker]) {
-        let group = self.groups.entry(key.clone()).or_default();
+        let group = self.by_key.entry(key.clone()).or_default();
         for worker in workers {
             let leases = group.workers.entry(worker.node.clone()).or_default();
             for address in &worker.addresses {
@@ -68,19 +68,16 @@ impl Group {
             let mut former =
                 worker.into_iter().flat_map(|worker| worker.own.values().chain(&worker.retiring));
             let kept = former.find(fits).cloned();
-            let lease = match kept {
-                Some(lease) => lease,
-                None => match parts.pods.take_any(need, &(key.clone(), node.clone(), family.as_str().into()))
-                {
-                    Some(lease) => {
-                        taken.push(lease.clone());
-                        lease
-                    }
-                    None => {
-                        parts.pods.undo(taken);
-                        return Err(need.exhausted_message.clone());
-                    }
-                },
+            let lease = if let Some(lease) = kept {
+                lease
+            } else {
+                let holder = (key.clone(), node.clone(), family.as_str().into());
+                let Some(lease) = parts.pods.take_any(need, &holder) else {
+                    parts.pods.undo(taken);
+                    return Err(need.exhausted_message.clone());
+                };
+                taken.push(lease.clone());
+                lease
             };
             own.insert(*family, lease);
         }

@@ -24,7 +24,7 @@ pub(crate) use plan::{gateways, nodes_of};
 /// All BGPSessionGroups with nodes.
 #[derive(Debug, Default)]
 pub struct Groups {
-    groups: BTreeMap<Key, Group>,
+    by_key: BTreeMap<Key, Group>,
     /// Groups whose leases are to be restored from their status.
     restore_queue: BTreeMap<Key, Vec<Worker>>,
     /// Groups to be planned.
@@ -82,7 +82,7 @@ impl Groups {
         if key.kind != Kind::BGPSessionGroup {
             return;
         }
-        if let Some(group) = self.groups.get_mut(key) {
+        if let Some(group) = self.by_key.get_mut(key) {
             // One of the same name was there before: its leases have to be written to the new status.
             group.revision += 1;
             group.workers.values_mut().for_each(|worker| worker.revision = group.revision);
@@ -110,18 +110,18 @@ impl Groups {
     pub(crate) fn node_reported(&mut self, node: &Name) {
         let is_awaited =
             |group: &Group| group.workers.get(node).is_some_and(|leases| !leases.retiring.is_empty());
-        let awaited = self.groups.iter().filter(|(_, group)| is_awaited(group));
+        let awaited = self.by_key.iter().filter(|(_, group)| is_awaited(group));
         self.queue.extend(awaited.map(|(key, _)| key.clone()));
     }
 
     /// A node came, went or has other labels, or addresses were released.
     pub(crate) fn touch_all(&mut self) {
-        self.queue.extend(self.groups.keys().cloned());
+        self.queue.extend(self.by_key.keys().cloned());
     }
 
     /// Queues the groups whose time has come.
     pub(crate) fn wake(&mut self, now: Duration) {
-        for (key, group) in &mut self.groups {
+        for (key, group) in &mut self.by_key {
             if group.wake.take_if(|wake| *wake <= now).is_some() {
                 self.queue.insert(key.clone());
             }
@@ -130,12 +130,12 @@ impl Groups {
 
     /// When [`Self::wake`] has something to do.
     pub(crate) fn next_wake(&self) -> Option<Duration> {
-        self.groups.values().filter_map(|group| group.wake).min()
+        self.by_key.values().filter_map(|group| group.wake).min()
     }
 
     /// The status of a group is written with its leases up to the revision `count`.
     pub(crate) fn leases_written(&mut self, key: &Key, count: u64) {
-        if let Some(group) = self.groups.get_mut(key).filter(|group| group.written < count) {
+        if let Some(group) = self.by_key.get_mut(key).filter(|group| group.written < count) {
             group.written = count;
             self.queue.insert(key.clone());
         }
@@ -143,12 +143,12 @@ impl Groups {
 
     /// The revision of the leases that a group's status shows.
     pub(crate) fn lease_revision(&self, key: &Key) -> u64 {
-        self.groups.get(key).map_or(0, |group| group.revision)
+        self.by_key.get(key).map_or(0, |group| group.revision)
     }
 
     /// The nodes of a group with their addresses, also those that they lose, for its status.
     pub(crate) fn listed(&self, key: &Key) -> Vec<Worker> {
-        let workers = self.groups.get(key).into_iter().flat_map(|group| &group.workers);
+        let workers = self.by_key.get(key).into_iter().flat_map(|group| &group.workers);
         let listed = workers.map(|(node, leases)| Worker {
             node: node.clone(),
             addresses: leases.own.values().chain(&leases.retiring).map(|lease| lease.address).collect(),
@@ -158,7 +158,7 @@ impl Groups {
 
     /// The nodes that are to have sessions, each with its addresses. Those whose addresses are not written yet are left out.
     pub(crate) fn workers(&self, key: &Key) -> impl Iterator<Item = (&Name, Vec<ipnet::IpNet>)> {
-        let group = self.groups.get(key);
+        let group = self.by_key.get(key);
         group.into_iter().flat_map(|group| {
             let workers = group.workers.iter().filter(|(_, leases)| leases.is_usable(group.written));
             workers.map(|(node, leases)| (node, leases.own.values().map(|lease| lease.address).collect()))
@@ -167,17 +167,17 @@ impl Groups {
 
     /// The name of a group's interface on nodes.
     pub(crate) fn interface(&self, key: &Key) -> &str {
-        self.groups.get(key).map_or("", |group| &group.interface)
+        self.by_key.get(key).map_or("", |group| &group.interface)
     }
 
     /// Why a node of a group has no addresses.
     pub(crate) fn problem(&self, key: &Key) -> Option<&str> {
-        self.groups.get(key)?.problem.as_deref()
+        self.by_key.get(key)?.problem.as_deref()
     }
 
     /// A node that may still have the interface of a group which is being deleted.
     pub(crate) fn remaining_node(&self, key: &Key) -> Option<&Name> {
-        self.groups.get(key)?.workers.keys().next()
+        self.by_key.get(key)?.workers.keys().next()
     }
 
     /// Restores leases, before any new lease. Returns false when there is nothing to do.

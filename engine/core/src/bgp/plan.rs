@@ -136,10 +136,10 @@ impl Groups {
     pub(super) fn plan(&mut self, parts: &mut Parts<'_, '_>, key: &Key) {
         let store = parts.cx.store;
         let wanted = Wanted::of(store, parts.cx.nodes, key);
-        if wanted.is_none() && !self.groups.contains_key(key) {
+        if wanted.is_none() && !self.by_key.contains_key(key) {
             return;
         }
-        let mut group = self.groups.remove(key).unwrap_or_default();
+        let mut group = self.by_key.remove(key).unwrap_or_default();
         group.interface = interface_name(key);
         let before = (group.revision, group.problem.take());
         group.wake = None;
@@ -148,16 +148,16 @@ impl Groups {
         group.settle(parts, key, wanted.is_some());
         let is_left = !group.workers.is_empty();
         let is_over = wanted.is_none() && !is_left;
-        self.groups.insert(key.clone(), group);
+        self.by_key.insert(key.clone(), group);
         let workers: Vec<(&Name, Vec<IpNet>)> = self.workers(key).collect();
         let sessions = wanted.as_ref().map(|wanted| wanted.sessions(key, &workers));
         parts.fabric.want_sessions(key, sessions, parts.cx.work);
-        let after = self.groups.get(key).map(|group| (group.revision, group.problem.clone()));
+        let after = self.by_key.get(key).map(|group| (group.revision, group.problem.clone()));
         if after != Some(before) || is_over {
             super::evaluate(parts.cx.work, key);
         }
         if is_over && !store.contains(key) {
-            self.groups.remove(key);
+            self.by_key.remove(key);
         }
     }
 }

@@ -273,8 +273,10 @@ impl Engine {
                 self.validate.decide_trunks(&self.store, &self.fabric);
             } else if next.is_some() {
                 self.validate_first();
-            } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
-            } else if self.with_groups(Groups::restore_next) || self.step_pods() {
+            } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work)
+                || self.with_groups(Groups::restore_next)
+                || self.step_pods()
+            {
             } else {
                 if self.pods.take_released() {
                     self.groups.touch_all();

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::optional_selector;
 
 pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSessionGroupSpec, Invalid> {
-    let families: BTreeSet<Family> = source.address_families.iter().map(family).collect();
+    let families: BTreeSet<Family> = source.address_families.iter().copied().map(family).collect();
     if families.is_empty() {
         return Err(Invalid::new("AddressFamilies", "is empty; give IPv4, IPv6 or both"));
     }
@@ -62,7 +62,7 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
     })
 }
 
-fn family(source: &crds::AddressFamily) -> Family {
+fn family(source: crds::AddressFamily) -> Family {
     match source {
         crds::AddressFamily::V4 => Family::V4,
         crds::AddressFamily::V6 => Family::V6,
