@@ -56,8 +56,8 @@ pub use probe::{
     probe_address, probe_mac, probe_mac_prefix,
 };
 pub use report::{
-    Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Lookup, NO_MAC_TABLE, Note, Outcome,
-    Rejection, Report, Rollback, Station, VLAN_TAKEN_OFF,
+    Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Lookup, NO_BGP_STATE, NO_MAC_TABLE, Note,
+    Outcome, Rejection, Report, Rollback, Station, VLAN_TAKEN_OFF,
 };
 pub use routing::{DeviceRole, FabricVrf, RoutedInterface, VrfRoute, routed_description, vrf_description};
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};

@@ -312,8 +312,8 @@ pub struct Carried {
     pub open: bool,
 }
 
-/// An item of a command: a VLAN, a port, a VLAN on a port, a VRF, a pod, an interface of a pod, or (all absent) the
-/// target as a whole. On a node, a port is the name of a network of the host.
+/// An item of a command: a VLAN, a port, a VLAN on a port, a VRF, BGP sessions in a VRF, a pod, an interface of a pod, or
+/// (all absent) the target as a whole. On a node, a port is the name of a network of the host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -324,6 +324,9 @@ pub struct Item {
     pub port: Option<String>,
     /// The VRF, as the device names it, with all VLANs that are led into it.
     pub vrf: Option<String>,
+    /// The owner of BGP sessions in the VRF, and nothing else of it. Of sessions that are not wanted any more, their name on
+    /// the device.
+    pub bgp: Option<String>,
     /// The uid of the pod.
     pub pod: Option<String>,
     /// The id of the pod's interface.
@@ -332,7 +335,7 @@ pub struct Item {
 
 impl Item {
     /// The target as a whole.
-    pub const TARGET: Self = Self { vlan: None, port: None, vrf: None, pod: None, link: None };
+    pub const TARGET: Self = Self { vlan: None, port: None, vrf: None, bgp: None, pod: None, link: None };
 
     /// A VLAN, wherever it is desired on the target.
     pub fn vlan(vid: VlanId) -> Self {
@@ -352,6 +355,11 @@ impl Item {
     /// A VRF and everything that is led into it.
     pub fn vrf(name: impl Into<String>) -> Self {
         Self { vrf: Some(name.into()), ..Self::TARGET }
+    }
+
+    /// The BGP sessions of an owner in a VRF.
+    pub fn bgp(vrf: impl Into<String>, owner: impl Into<String>) -> Self {
+        Self { bgp: Some(owner.into()), ..Self::vrf(vrf) }
     }
 
     /// The routed interface of a VLAN, in this VRF.
@@ -393,6 +401,9 @@ impl fmt::Display for Item {
             (Some(pod), Some(link)) => return write!(f, "interface {link} of pod {pod}"),
             (Some(pod), None) => return write!(f, "pod {pod}"),
             (None, _) => {}
+        }
+        if let (Some(vrf), Some(owner)) = (&self.vrf, &self.bgp) {
+            return write!(f, "BGP sessions of {owner} in VRF {vrf}");
         }
         match (&self.vrf, &self.vlan) {
             (Some(vrf), Some(vid)) => return write!(f, "VLAN {vid} in VRF {vrf}"),
@@ -436,6 +447,9 @@ pub const VLAN_TAKEN_OFF: &str = "VlanTakenOff";
 
 /// The kind of the note that a switch can't be asked for the ports of probes.
 pub const NO_MAC_TABLE: &str = "NoMacTable";
+
+/// The kind of the note that a switch can't be asked for the state of its BGP sessions.
+pub const NO_BGP_STATE: &str = "NoBGPState";
 
 /// A message for the administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -8,6 +8,7 @@ mod address_pools;
 mod addresses;
 mod attachment_users;
 mod bgp;
+mod bgp_histories;
 mod closed_ports;
 mod cluster_id_clashes;
 mod drift;

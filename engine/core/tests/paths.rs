@@ -101,8 +101,11 @@ fn assert_agrees(key: &Key, status: &Status, hops: &[Hop<'_>]) {
         let messages: Vec<String> = deciding.clone().filter_map(Hop::message).collect();
         assert!(messages.contains(&status.message), "{key}: {} {messages:?}", status.message);
     }
-    // A session that is not established is one whose other end does not answer.
-    let is_down = |hop: &Hop| matches!((hop.part, &hop.state), (Part::Session { .. }, HopState::Missing(_)));
+    // A session that is not established, or that its node has no interface for.
+    let is_down = |hop: &Hop| {
+        let is_of_session = matches!(hop.part, Part::Session { .. } | Part::Network { .. });
+        is_of_session && matches!(hop.state, HopState::Missing(_))
+    };
     let is_silent =
         deciding.clone().any(|hop| matches!(hop.state, HopState::Unreachable { .. }) || is_down(hop));
     let degraded = find(ConditionType::Degraded).map(|degraded| degraded.reason);

@@ -199,8 +199,13 @@ mod tests {
     use super::*;
 
     /// The fields that hold the name of an object of another API.
-    const OTHERS: [&str; 4] =
-        ["CallbackSecret.Name", "Credentials.SecretName", "Ports[].Node", "sampleDeployment.name"];
+    const OTHERS: [&str; 5] = [
+        "CallbackSecret.Name",
+        "Credentials.SecretName",
+        "Password.DeviceSecretName",
+        "Ports[].Node",
+        "sampleDeployment.name",
+    ];
 
     /// The fields below a schema that hold the name of an object.
     fn names(schema: &Value, path: &str, found: &mut BTreeSet<String>) {

@@ -97,9 +97,9 @@ impl Written {
             return;
         };
         let is_there = |vrf: &FabricVrf, group: &BgpGroup| {
-            let item = Item::vrf(&vrf.name);
+            let items = [Item::vrf(&vrf.name), Item::bgp(&vrf.name, &group.owner)];
             bgp.contains_key(&group.owner)
-                && !reconciled.rejected.iter().any(|rejection| rejection.item == item)
+                && !reconciled.rejected.iter().any(|rejection| items.contains(&rejection.item))
         };
         let written = groups(desired).filter(|(vrf, group, _)| is_there(vrf, group));
         let hashes = written.filter_map(|(_, group, _)| read.hashes.get_key_value(&group.owner));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use eno_fabric_driver::Targets;
 use eno_sbi::{AuditSchedule, Reconciled};
-use eno_schemas::{Applied, FabricDesired, Item, Note};
+use eno_schemas::{Applied, FabricDesired, Item, NO_BGP_STATE, Note};
 use futures::{Stream, StreamExt as _, stream};
 use tracing::debug;
 
@@ -18,8 +18,6 @@ use super::{Device, OpenSession};
 use crate::bgp_sessions::{FoundSessions, Sessions, WantedSessions, reported};
 use crate::session::{CallError, Session as _};
 
-/// The kind of the note that the state of sessions can't be read.
-const NO_BGP_STATE: &str = "NoBgpState";
 /// How much longer the interval of looks is while all sessions are established.
 const ESTABLISHED_FACTOR: u32 = 6;
 /// Maximum devices that are looked at at a time. One that hangs does not hold up the others.

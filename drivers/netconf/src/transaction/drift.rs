@@ -11,8 +11,8 @@ use eno_schemas::{
 };
 
 use crate::plan::{
-    ChangeUnit, Exclusions, Mode, ObservedConfig, VrfChange, emptied_list_message, is_emptied, members, ours,
-    plan_routing, switched,
+    ChangeUnit, Exclusions, GroupChange, Mode, ObservedConfig, VrfChange, emptied_list_message, group_name,
+    is_emptied, members, ours, plan_routing, switched,
 };
 
 /// Maximum differences that get a note of their own.
@@ -28,6 +28,8 @@ pub struct KnownDeviations {
     on_ports: BTreeMap<String, VlanSet>,
     /// VRFs with a deviation as a whole.
     vrfs: BTreeSet<String>,
+    /// Owners of BGP groups with a deviation.
+    bgp: BTreeSet<String>,
     /// VLANs of which the way into a VRF deviates.
     routed: VlanSet,
     /// What the command changes. Its VLANs say nothing about ports.
@@ -80,6 +82,10 @@ impl KnownDeviations {
     pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
         let mut known = Self::default();
         for item in items {
+            if let Some(owner) = &item.bgp {
+                known.bgp.insert(owner.clone());
+                continue;
+            }
             match (&item.vrf, item.vlan) {
                 (Some(_), Some(vid)) => {
                     known.routed.insert(vid);
@@ -266,7 +272,11 @@ fn routing(
     }
     // What no device shows, the password, is no drift.
     let groups = changes.bgp.groups.iter().filter(|(_, change)| !change.is_password());
-    for (name, change) in groups.filter(|(_, change)| !known.vrfs.contains(&change.vrf)) {
+    let known_groups: BTreeSet<String> =
+        known.bgp.iter().flat_map(|owner| [group_name(&desired.cluster, owner), owner.clone()]).collect();
+    let is_known =
+        |name: &String, change: &GroupChange| known.vrfs.contains(&change.vrf) || known_groups.contains(name);
+    for (name, change) in groups.filter(|(name, change)| !is_known(name, change)) {
         let what = match (change.is_wanted, change.is_there) {
             (false, _) => "there although not wanted",
             (true, true) => "changed",

@@ -216,12 +216,10 @@ impl Subject {
         let report = applied(&after, &with_new_port_memory(desired, &planned));
         let Applied::Fabric { vrfs, routed, vlans, ports, bgp, .. } = &report else { unreachable!() };
         // A group is rejected with its VRF, which may be there all the same.
-        let is_of_group = |reason: &str| reason.starts_with("BGPSessionGroup/");
         for (vrf, group) in desired.vrfs.iter().flat_map(|vrf| vrf.bgp.iter().map(move |group| (vrf, group)))
         {
-            let of_group = |reason: &str| reason.starts_with(&format!("{}: ", group.owner));
-            let mut of_vrf = planned.rejected.iter().filter(|one| one.item == Item::vrf(&vrf.name));
-            let refused = of_vrf.any(|one| of_group(&one.reason) || !is_of_group(&one.reason));
+            let items = [Item::vrf(&vrf.name), Item::bgp(&vrf.name, &group.owner)];
+            let refused = planned.rejected.iter().any(|one| items.contains(&one.item));
             prop_assert_ne!(
                 bgp.contains_key(&group.owner),
                 refused,
@@ -230,8 +228,7 @@ impl Subject {
                 planned.rejected
             );
         }
-        let is_rejected =
-            |item: &Item| planned.rejected.iter().any(|one| one.item == *item && !is_of_group(&one.reason));
+        let is_rejected = |item: &Item| planned.rejected.iter().any(|one| one.item == *item);
         for vrf in &desired.vrfs {
             prop_assert_ne!(vrfs.contains(&vrf.name), is_rejected(&Item::vrf(&vrf.name)), "VRF {}", vrf.name);
         }

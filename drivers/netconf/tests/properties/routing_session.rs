@@ -225,11 +225,12 @@ async fn refused_group_is_rejected_alone() {
     assert_eq!(reported(&report), texts("x", "3,5", "3,5", "3,5"), "{report:?}");
     assert_eq!(groups(&report), ["BGPSessionGroup/one"]);
     let [one] = report.rejected.as_slice() else { panic!("{report:?}") };
-    assert_eq!(one.item, Item::vrf("x"));
-    assert!(one.reason.starts_with("BGPSessionGroup/two: the device refuses it"), "{}", one.reason);
+    let two = Item::bgp("x", "BGPSessionGroup/two");
+    assert_eq!(one.item, two);
+    assert!(one.reason.starts_with("the device refuses it"), "{}", one.reason);
     assert!(!device.running().contains("eno-c1-two"));
     // What is known to be refused is no drift.
-    let known = KnownDeviations::of(&[Item::vrf("x")]);
+    let known = KnownDeviations::of(&[two]);
     let again = device.run(&with_groups(), Some(&known)).await;
     assert_eq!(groups(&again), ["BGPSessionGroup/one"]);
     assert!(again.notes.iter().all(|note| note.kind != "Drift"), "{again:?}");
@@ -241,7 +242,8 @@ async fn device_without_bgp_has_vrfs_all_the_same() {
     let report = device.run(&with_groups(), None).await;
     assert_eq!(reported(&report), texts("x", "3,5", "3,5", "3,5"), "{report:?}");
     assert_eq!((groups(&report).len(), report.rejected.len()), (0, 2));
-    let reason = "BGPSessionGroup/one: the device does not show its BGP: ";
+    assert_eq!(report.rejected[0].item, Item::bgp("x", "BGPSessionGroup/one"));
+    let reason = "the device does not show its BGP: ";
     assert!(report.rejected[0].reason.starts_with(reason), "{report:?}");
     let report = device.run(&two(false), None).await;
     assert_eq!((report.rejected, report.change), (vec![], None));

@@ -16,7 +16,6 @@ use crate::kinds::Family;
 use crate::pods::{Context, Lease, Pods};
 use crate::status::Status;
 use crate::status::bgp::Worker;
-use crate::work::Work;
 use crate::{Key, Kind, Name};
 
 pub(crate) use plan::{gateways, nodes_of};
@@ -42,8 +41,8 @@ struct Group {
     revision: u64,
     /// The last revision that is written to the status.
     written: u64,
-    /// Why a node has no addresses.
-    problem: Option<String>,
+    /// A node without addresses, and why.
+    problem: Option<(Name, String)>,
     /// When it is planned again.
     wake: Option<Duration>,
 }
@@ -170,9 +169,9 @@ impl Groups {
         self.by_key.get(key).map_or("", |group| &group.interface)
     }
 
-    /// Why a node of a group has no addresses.
-    pub(crate) fn problem(&self, key: &Key) -> Option<&str> {
-        self.by_key.get(key)?.problem.as_deref()
+    /// A node of a group without addresses, and why.
+    pub(crate) fn problem(&self, key: &Key) -> Option<(&Name, &str)> {
+        self.by_key.get(key)?.problem.as_ref().map(|(node, problem)| (node, problem.as_str()))
     }
 
     /// A node that may still have the interface of a group which is being deleted.
@@ -205,9 +204,4 @@ impl Leases {
     fn is_usable(&self, written: u64) -> bool {
         !self.own.is_empty() && self.revision <= written
     }
-}
-
-/// Requests the evaluation of a group.
-fn evaluate(work: &mut Work, key: &Key) {
-    work.evaluate.insert(key.clone());
 }

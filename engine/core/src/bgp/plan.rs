@@ -141,9 +141,9 @@ impl Groups {
         }
         let mut group = self.by_key.remove(key).unwrap_or_default();
         group.interface = interface_name(key);
-        let before = (group.revision, group.problem.take());
-        group.wake = None;
-        group.plan_leases(parts, key, wanted.as_ref());
+        (group.wake, group.problem) = (None, None);
+        let taken = wanted.as_ref().map(|wanted| self.taken_nodes(store, wanted)).unwrap_or_default();
+        group.plan_leases(parts, key, wanted.as_ref(), &taken);
         group.plan_interfaces(parts, wanted.as_ref());
         group.settle(parts, key, wanted.is_some());
         let is_left = !group.workers.is_empty();
@@ -152,32 +152,54 @@ impl Groups {
         let workers: Vec<(&Name, Vec<IpNet>)> = self.workers(key).collect();
         let sessions = wanted.as_ref().map(|wanted| wanted.sessions(key, &workers));
         parts.fabric.want_sessions(key, sessions, parts.cx.work);
-        let after = self.by_key.get(key).map(|group| (group.revision, group.problem.clone()));
-        if after != Some(before) || is_over {
-            super::evaluate(parts.cx.work, key);
-        }
+        parts.cx.work.evaluate.insert(key.clone());
         if is_over && !store.contains(key) {
             self.by_key.remove(key);
         }
     }
+
+    /// The nodes with another group that has an equal gateway, each with that group: a node can't tell the two apart.
+    fn taken_nodes(&self, store: &Store, wanted: &Wanted<'_>) -> BTreeMap<Name, Name> {
+        let own: BTreeSet<IpAddr> = wanted.gateways.values().flatten().copied().collect();
+        let has_equal = |other: &Key| {
+            let spec = store.effective(other, Spec::bgp_session_group);
+            spec.is_some_and(|spec| gateways(store, spec).any(|(_, address)| own.contains(&address.addr())))
+        };
+        let others = self.by_key.iter().filter(|(other, _)| has_equal(other));
+        let nodes = others
+            .flat_map(|(other, group)| group.workers.keys().map(|node| (node.clone(), other.name.clone())));
+        nodes.collect()
+    }
 }
 
 impl Group {
-    fn plan_leases(&mut self, parts: &mut Parts<'_, '_>, key: &Key, wanted: Option<&Wanted<'_>>) {
+    /// `taken`: nodes that another group has, each with that group. A node that has addresses keeps them.
+    fn plan_leases(
+        &mut self,
+        parts: &mut Parts<'_, '_>,
+        key: &Key,
+        wanted: Option<&Wanted<'_>>,
+        taken: &BTreeMap<Name, Name>,
+    ) {
         let none = BTreeSet::new();
         let nodes = wanted.map_or(&none, |wanted| &wanted.nodes);
         let leave = self.workers.keys().filter(|node| !nodes.contains(*node));
         for node in leave.cloned().collect::<Vec<_>>() {
             self.withdraw(&node);
         }
+        parts.pods.sate(key, |node| nodes.contains(node));
         let Some(wanted) = wanted else { return };
         for node in &wanted.nodes {
-            let leased = match &wanted.needs {
-                Ok(needs) => self.lease(parts, key, node, needs),
-                Err(problem) => Err(problem.clone()),
+            let other = taken.get(node).filter(|_| !self.workers.contains_key(node));
+            let leased = match (&wanted.needs, other) {
+                (_, Some(other)) => {
+                    Err(format!("BGPSessionGroup {other} is on the node, with a gateway of the same address"))
+                }
+                (Ok(needs), None) => self.lease(parts, key, node, needs),
+                (Err(problem), None) => Err(problem.clone()),
             };
             if let Err(problem) = leased {
-                self.problem.get_or_insert_with(|| format!("Node {node}: {problem}"));
+                self.problem.get_or_insert_with(|| (node.clone(), problem));
             }
         }
     }

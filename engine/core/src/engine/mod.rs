@@ -108,6 +108,7 @@ impl Engine {
                 self.groups.touch_all();
                 if self.store.set_node(&name, labels) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
+                    self.store.revalidate_kind(Kind::BGPSessionGroup, &mut self.work);
                 }
             }
             Event::NodeGone(name) => {
@@ -117,6 +118,7 @@ impl Engine {
                 self.groups.touch_all();
                 if self.store.remove_node(&name) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
+                    self.store.revalidate_kind(Kind::BGPSessionGroup, &mut self.work);
                 }
             }
             Event::Namespace(name, labels) => {

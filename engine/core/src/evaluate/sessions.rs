@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use crate::bgp::gateways;
 use crate::evaluate::Evaluator;
 use crate::kinds::{BgpSessionGroupSpec, Spec};
+use crate::pods::state::NO_AGENTS;
 use crate::status::bgp::{Session, Sessions};
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Aspect, Hop, HopState, Part};
@@ -33,8 +34,13 @@ impl<'a> Evaluator<'a> {
     /// Visits the interfaces of nodes, the sessions on devices as configuration, and each session of a ready node.
     pub(super) fn visit_sessions(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
         let Some((key, spec)) = self.session_group(key) else { return };
-        if let Some(problem) = self.groups.problem(key) {
-            visit(Hop::missing(Part::Link, problem.to_owned()));
+        if !self.config.nodes {
+            return visit(Hop::missing(Part::Agents, NO_AGENTS));
+        }
+        let name = self.groups.interface(key);
+        if let Some((node, problem)) = self.groups.problem(key) {
+            let part = Part::Network { node, noun: "interface", network: name, aspect: Aspect::Whole };
+            visit(Hop::missing(part, format!("Node {node}: {problem}")));
         }
         if self.groups.problem(key).is_none() && self.groups.workers(key).next().is_none() {
             let why = if self.groups.listed(key).is_empty() {
@@ -44,7 +50,6 @@ impl<'a> Evaluator<'a> {
             };
             visit(Hop::missing(Part::Link, why));
         }
-        let name = self.groups.interface(key);
         for (node, _) in self.groups.workers(key) {
             let Some((node, target)) = self.hosts.nodes.ready_node(node) else { continue };
             let state = target.network_hop(name, None, None, target.bridge_since(name));

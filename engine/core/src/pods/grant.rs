@@ -245,6 +245,7 @@ impl Pods {
         self.set_claims(key, uid, BTreeSet::new());
         let Some(provider) = self.providers.get_mut(key) else { return };
         let Some(entry) = provider.entries.remove(uid) else { return };
+        self.ranges.sate(key, |holder| holder != uid);
         if let Some(state) = self.states.get_mut(uid) {
             state.entries.remove(key);
         }

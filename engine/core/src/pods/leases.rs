@@ -288,6 +288,11 @@ impl Pods {
         Some(Lease { pool: need.pool.clone(), address })
     }
 
+    /// Of the nodes that lack an address for a group, all but `still` do so no more.
+    pub(crate) fn sate(&mut self, key: &Key, still: impl Fn(&Name) -> bool) {
+        self.ranges.sate(key, still);
+    }
+
     /// Leases an address that something which is no pod has. Returns false when another one has it: then it is taken in
     /// [`PoolKey::Unknown`].
     pub(crate) fn take_given(&mut self, pool: &PoolKey, address: IpNet, holder: &Holder) -> bool {

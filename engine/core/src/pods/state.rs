@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::{ConditionReason, ConditionType, Config, Key, Kind, LinkEntry, Name, PodEntry};
 
 /// The message of an object that needs agents where there are none.
-const NO_AGENTS: &str = "the engine runs without agents on the nodes";
+pub(crate) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
 
 /// Reads the state of what pods are given.
 #[derive(Clone, Copy, Debug)]

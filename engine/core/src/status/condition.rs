@@ -45,6 +45,9 @@ pub enum ConditionType {
     NadReady,
     /// Each next hop of the Subnet's Routes is an address that something has.
     NextHopAnswers,
+    /// The device can't be asked for the state of its BGP sessions.
+    #[strum(serialize = "NoBGPState")]
+    NoBgpState,
     /// The device lacks the NETCONF confirmed commit.
     NoConfirmedCommit,
     /// The device can't be asked for the ports of probes.
@@ -261,6 +264,7 @@ mod tests {
             (ConditionType::ClusterIdClash, "ClusterIDClash"),
             (ConditionType::VlanTakenOff, eno_schemas::VLAN_TAKEN_OFF),
             (ConditionType::NoMacTable, eno_schemas::NO_MAC_TABLE),
+            (ConditionType::NoBgpState, eno_schemas::NO_BGP_STATE),
         ] {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));

@@ -321,9 +321,12 @@ impl<'a> Hop<'a> {
         })
     }
 
-    /// The message about the target, which does not answer, or about a session that is not established.
+    /// The message about the target, which does not answer, about a session that is not established, or about a node that
+    /// lacks its interface.
     pub(crate) fn unreachable_target(&self) -> Option<String> {
-        if let (Part::Session { .. }, HopState::Missing(why)) = (self.part, &self.state) {
+        if let (Part::Session { .. } | Part::Network { .. }, HopState::Missing(why)) =
+            (self.part, &self.state)
+        {
             return Some(why.clone().into_owned());
         }
         let HopState::Unreachable { reason, .. } = self.state else { return None };

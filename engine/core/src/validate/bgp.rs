@@ -38,11 +38,6 @@ impl Validator<'_> {
         for (field, used) in [&vrf, &service, &point] {
             self.check_new_user(field, key, used)?;
         }
-        if !self.config.nodes {
-            let problem =
-                "this installation has no agents, which make the interfaces of nodes; install them (nodes)";
-            return Err(Invalid::new("ConnectionPoint", problem));
-        }
         let has_network = self
             .store
             .connection_point(&spec.connection_point)

@@ -183,9 +183,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "DeletedBeforeRemoval: the finalizer goes before the VLANs",
         file: "evaluate/mod.rs",
-        from: "self
-            .remains_on_switches(key, &mut evaluation)",
-        to: "None",
+        from: "
+            .or_else(|| self.remains_on_switches(key, &mut evaluation))",
+        to: "",
     },
     Mutant {
         name: "ReadyWithOtherInputs: a ready object stays ready when its inputs change",

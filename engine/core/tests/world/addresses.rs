@@ -12,6 +12,9 @@ use serde_json::json;
 
 use super::*;
 
+/// The kinds whose statuses hold leases.
+const LEASING: [Kind; 2] = [Kind::Subnet, Kind::BGPSessionGroup];
+
 /// The files of one node, by Subnet.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFiles {
@@ -120,6 +123,7 @@ impl World {
     /// The agent writes what is commanded, and pods that wait try again.
     pub(super) fn store_ranges(&mut self, target: &Target, desired: &Desired) {
         let (Target::Node(node), Desired::Node(desired)) = (target, desired) else { return };
+        self.assert_workers_are_written(node, desired);
         self.files.entry(node.clone()).or_default().ranges.clone_from(&desired.addresses);
         self.serve_waiting(node);
     }
@@ -208,7 +212,7 @@ impl World {
 
     /// The engine learns that the status of an object is written.
     pub(super) fn confirm_status(&mut self, key: Key, leased: u64) {
-        if key.kind == Kind::Subnet
+        if LEASING.contains(&key.kind)
             && let Some(status) = self.statuses.get(&key)
         {
             self.durable.insert(key.clone(), status.clone());
@@ -223,13 +227,14 @@ impl World {
         }
     }
 
-    /// The engine is killed. The leases of Subnets that were not written yet are lost.
+    /// The engine is killed. The leases that were not written yet are lost.
     pub fn crash(&mut self) {
         self.delayed_status_writes = None;
-        for (key, status) in self.statuses.iter_mut().filter(|(key, _)| key.kind == Kind::Subnet) {
+        for (key, status) in self.statuses.iter_mut().filter(|(key, _)| LEASING.contains(&key.kind)) {
             let durable = self.durable.get(key).cloned().unwrap_or_default();
             (status.node_addresses, status.fixed_addresses) =
                 (durable.node_addresses, durable.fixed_addresses);
+            status.workers = durable.workers;
         }
         self.restart();
     }
@@ -238,6 +243,27 @@ impl World {
     pub fn lose_command(&mut self, node: &str) {
         self.nats.lose_command(&Target::Node(node.into()), &"node".into());
         self.engine.handle(Event::Stream(StreamEvent::StoredSequences(self.nats.sequences())));
+    }
+
+    fn assert_workers_are_written(&self, node: &Name, desired: &NodeDesired) {
+        let addresses = |desired: &NodeDesired| -> BTreeSet<IpNet> {
+            let interfaces = desired.networks.values().filter_map(|network| match network {
+                HostNetwork::Interface { addresses, .. } => Some(addresses.clone()),
+                _ => None,
+            });
+            interfaces.flatten().collect()
+        };
+        let workers = self.durable.values().flat_map(|status| &status.workers);
+        let written =
+            workers.filter(|worker| worker.node == *node).flat_map(|worker| worker.addresses.clone());
+        let applied = self.applied.get(&Target::Node(node.clone()));
+        let has = applied.map(|applied| match applied {
+            Desired::Node(applied) => addresses(applied),
+            _ => BTreeSet::new(),
+        });
+        let known: BTreeSet<IpNet> = written.chain(has.into_iter().flatten()).collect();
+        let commanded = addresses(desired);
+        assert!(commanded.is_subset(&known), "{node}: {commanded:?} is in no written status: {known:?}");
     }
 
     /// No node is commanded to have addresses that no written status says, unless it has them.

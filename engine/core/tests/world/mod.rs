@@ -98,7 +98,7 @@ pub struct World {
     pub waiting_since: BTreeMap<String, Duration>,
     /// The longest time that a pod waited for its address.
     pub longest_wait: Duration,
-    /// By Subnet: its status as far as the engine knows that it is written.
+    /// By Subnet and BGPSessionGroup: its status as far as the engine knows that it is written.
     pub durable: BTreeMap<Key, Status>,
     /// The pods, by uid.
     pub pods: BTreeMap<Name, Pod>,

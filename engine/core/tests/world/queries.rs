@@ -11,9 +11,13 @@ pub fn node_target(name: &str) -> Target {
 
 /// The state that the agent of a node applied last.
 pub fn applied_node(w: &World, name: &str) -> NodeDesired {
-    match w.applied.get(&node_target(name)) {
-        Some(Desired::Node(desired)) => desired.clone(),
-        _ => panic!("{name} has no state"),
+    find_applied_node(w, name).unwrap_or_else(|| panic!("{name} has no state")).clone()
+}
+
+pub fn find_applied_node<'a>(w: &'a World, name: &str) -> Option<&'a NodeDesired> {
+    match w.applied.get(&node_target(name))? {
+        Desired::Node(desired) => Some(desired),
+        _ => panic!("{name} is no node"),
     }
 }
 

@@ -158,7 +158,7 @@ pub fn concerns_bgp(desired: &FabricDesired) -> bool {
 }
 
 fn reject(vrf: &str, owner: &str, reason: &str) -> Rejection {
-    Rejection::permanent(Item::vrf(vrf), format!("{owner}: {reason}"))
+    Rejection::permanent(Item::bgp(vrf, owner), reason)
 }
 
 /// Rejects all groups for a device without BGP.

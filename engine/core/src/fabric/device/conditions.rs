@@ -10,9 +10,10 @@ use crate::{ConditionReason, ConditionType};
 const MAX_NOTE_BYTES: usize = 4000;
 
 /// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
-const NOTED_CONDITIONS: [ConditionType; 9] = [
+const NOTED_CONDITIONS: [ConditionType; 10] = [
     ConditionType::ClusterIdClash,
     ConditionType::Drift,
+    ConditionType::NoBgpState,
     ConditionType::NoConfirmedCommit,
     ConditionType::NoMacTable,
     ConditionType::NoRunningLock,

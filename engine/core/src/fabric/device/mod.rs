@@ -283,7 +283,7 @@ impl DeviceTarget {
         let routed = || self.wanted.values().filter_map(Owners::routed);
         let is_used = |name: &str| routed().any(|routed| routed.vrf == name);
         let is_refused = |name: &str| self.rejected.iter().any(|one| vrfs::is_of_vrf(one, name));
-        self.vrfs.confirm(extent, |name| is_used(name) || is_refused(name));
+        self.vrfs.confirm(extent, &self.rejected, |name| is_used(name) || is_refused(name));
         self.changes.confirm(extent, &self.wanted)
     }
 

@@ -49,12 +49,17 @@ pub struct VrfFacts {
 
 impl Vrfs {
     /// The device has confirmed a state. `stays`: the VRF of this name may still be there.
-    pub(super) fn confirm(&mut self, extent: &Extent, stays: impl Fn(&str) -> bool) {
+    /// `rejected`: what the device refused.
+    pub(super) fn confirm(&mut self, extent: &Extent, rejected: &[Rejection], stays: impl Fn(&str) -> bool) {
         // A VLAN whose change is left out may still be led into a VRF that leaves.
         if extent.without.is_empty() {
             self.leaving.retain(|name, leaving| leaving.since > extent.count || stays(name));
         }
-        self.leaving_sessions.retain(|_, since| *since > extent.count);
+        // A rejection names sessions that leave as the device does.
+        let is_wanted = |owner: &String| self.session_owners().any(|wanted| wanted == owner);
+        let some_stay =
+            rejected.iter().filter_map(|one| one.item.bgp.as_ref()).any(|owner| !is_wanted(owner));
+        self.leaving_sessions.retain(|_, since| some_stay || *since > extent.count);
         self.open.take_if(|count| *count <= extent.count);
     }
 
@@ -179,7 +184,8 @@ impl DeviceTarget {
     /// The state of the BGP sessions of an object in a VRF of this name, as configuration.
     pub fn sessions_hop(&self, key: &Key, vrf: &str) -> HopState<'_> {
         let is_there = self.sessions(key).is_some();
-        self.routed_state(vrf, None, is_there && self.known && self.vrfs.open.is_none())
+        let owner = key.to_string();
+        self.routed_state(vrf, Some(&owner), None, is_there && self.known && self.vrfs.open.is_none())
     }
 
     /// The BGP sessions of an object, as the device knows them. `None`: their configuration is not there as wanted.
@@ -207,7 +213,7 @@ impl DeviceTarget {
     pub fn vrf_hop(&self, owner: &Name) -> HopState<'_> {
         let Some(vrf) = self.vrfs.wanted.get(owner) else { return HopState::Waiting(Wait::Report) };
         let is_there = self.applied.as_ref().is_some_and(|observed| observed.vrfs.contains(&vrf.name));
-        self.routed_state(&vrf.name, None, is_there && self.known && self.vrfs.open.is_none())
+        self.routed_state(&vrf.name, None, None, is_there && self.known && self.vrfs.open.is_none())
     }
 
     /// The state of the interface by which `vid` is led into `vrf`.
@@ -215,13 +221,24 @@ impl DeviceTarget {
         let wanted = self.wanted.get(&vid).and_then(|owners| owners.routed());
         let is_there = self.applied.as_ref().is_some_and(|observed| observed.routed.contains(vid));
         let is_wanted = wanted.is_some_and(|routed| routed.vrf == vrf);
-        self.routed_state(vrf, Some(vid), is_wanted && is_there && self.known && !self.changes.is_open(vid))
+        let is_confirmed = is_wanted && is_there && self.known && !self.changes.is_open(vid);
+        self.routed_state(vrf, None, Some(vid), is_confirmed)
     }
 
-    /// The state of a VRF, or of what leads `vid` into it. A rejection of the VRF is one of all that is led into it.
-    fn routed_state(&self, vrf: &str, vid: Option<VlanId>, is_confirmed: bool) -> HopState<'_> {
+    /// The state of a VRF, of the BGP sessions of `owner` there, or of what leads `vid` into it. A rejection of the VRF is
+    /// one of all of these.
+    fn routed_state(
+        &self,
+        vrf: &str,
+        owner: Option<&str>,
+        vid: Option<VlanId>,
+        is_confirmed: bool,
+    ) -> HopState<'_> {
         let covers = |rejection: &&Rejection| {
             let item = &rejection.item;
+            if item.bgp.is_some() {
+                return item.vrf.as_deref() == Some(vrf) && item.bgp.as_deref() == owner;
+            }
             let is_whole = item.vrf.is_none() && item.vlan.is_none() && item.port.is_none();
             is_whole
                 || (item.vrf.as_deref() == Some(vrf) && (item.vlan.is_none() || item.vlan == vid))
@@ -238,7 +255,7 @@ fn owner_of_sessions(owner: &str) -> Option<Key> {
     Some(Key::cluster(Kind::BGPSessionGroup, &name.into()))
 }
 
-/// True for a rejection of a whole VRF.
+/// True for a rejection of a whole VRF, or of BGP sessions there, without which it can't leave.
 pub(super) fn is_of_vrf(rejection: &Rejection, vrf: &str) -> bool {
     rejection.item.vrf.as_deref() == Some(vrf) && rejection.item.vlan.is_none()
 }

@@ -77,13 +77,24 @@ impl Ranges {
         }
     }
 
-    /// A running pod gets no address of a Subnet.
+    /// A running pod, or a node with BGP sessions, gets no address of a Subnet.
     pub fn starve(&mut self, pool: &PoolKey, key: &Key, uid: &Name) {
         if let PoolKey::Subnet(name) = pool
             && let Some(leasing) = self.subnets.get_mut(name)
             && leasing.starved.insert((key.clone(), uid.clone()))
         {
             self.queue.insert(name.clone());
+        }
+    }
+
+    /// Of what lacks an address of a Subnet for this object, all but `still` do so no more.
+    pub fn sate(&mut self, key: &Key, still: impl Fn(&Name) -> bool) {
+        for (name, leasing) in &mut self.subnets {
+            let before = leasing.starved.len();
+            leasing.starved.retain(|(of, holder)| of != key || still(holder));
+            if leasing.starved.len() < before {
+                self.queue.insert(name.clone());
+            }
         }
     }
 
