@@ -234,7 +234,7 @@ impl History {
                 // A node that the other group has is named by the condition Degraded.
                 let others = self.interfaces(1 - group);
                 let lacks = |node: &&str| !interfaces.contains_key(*node) && !others.contains_key(*node);
-                let lacking = NODES.into_iter().filter(|node| nodes(&node)).find(lacks);
+                let lacking = NODES.into_iter().filter(nodes).find(lacks);
                 assert_eq!(lacking, None, "{key}: {}", self.w.message(&key));
             }
             let listed: BTreeSet<Name> = status.workers.iter().map(|worker| worker.node.clone()).collect();

@@ -44,7 +44,7 @@ fn working_sandbox_passes_the_checks_of_what_it_has() {
             ("nad-definition", "v1"),
             ("pod-security", "eno-system"),
             ("api-server-clock", ""),
-            ("definitions", "15"),
+            ("definitions", "16"),
             ("operator-policies", ""),
             ("leader", "leads"),
             ("nats-login", "version"),

@@ -81,7 +81,7 @@ async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
     let kept = left(&admin).await;
     let is_expected =
         |one: &String| one.starts_with("CustomResourceDefinition") || one == "Namespace eno-devices";
-    assert!(kept.len() == 17 && kept.iter().all(is_expected), "{kept:?}");
+    assert!(kept.len() == 18 && kept.iter().all(is_expected), "{kept:?}");
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "L2Service"));
     let networks: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
     let blue = networks.get("blue").await.expect("the object");

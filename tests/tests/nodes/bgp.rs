@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eno_nbi_crds::{BGPSessionGroup, Phase};
-use eno_tests::{Speaker, System, connection_point, object, poll, service, subnet, with_shared_nodes};
+use eno_tests::{Speaker, System, connection_point, object, poll, service, with_shared_nodes};
 
 use crate::nodes::gateway::{forwarding, vrf, vrf_attachment};
 
@@ -17,7 +17,7 @@ fn objects(name: &str, vid: u16) -> String {
                  HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1";
     [
         connection_point(name, "br-data", "Interfaces: [eth1]"),
-        subnet(name, "10.9.0.0", "Ipam: eno"),
+        object("Subnet", &format!("name: {name}"), "Type: v4, Ipam: eno, Address: 10.9.0.0, Mask: 24"),
         service(name, vid, &format!("Subnets: [{name}]")),
         vrf(name, vid),
         vrf_attachment(name, &format!("{GATEWAY}/24"), ""),

@@ -13,8 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use eno_control_plane::{NatsKey, NatsUser};
 use eno_nbi_crds::{
-    ConfigPhase, FORGET_ANNOTATION, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
-    Phase, PodConfig, Route, Subnet, VRFAttachment,
+    BGPSessionGroup, ConfigPhase, FORGET_ANNOTATION, FabricDevice, L2BridgeDomain, L2Service,
+    L2ServiceAttachment, NodePool, Phase, PodConfig, Route, Subnet, VRFAttachment,
 };
 use eno_tests::{
     Receiver, System, attachment, connection_point, deployment, object, service, subnet, two_nodes,
@@ -90,6 +90,8 @@ struct Canaries {
     callback: String,
     /// An invalid signing key.
     short_callback: String,
+    /// The password of BGP sessions.
+    bgp: String,
 }
 
 impl Canaries {
@@ -102,6 +104,7 @@ impl Canaries {
             broken_key: "CanaryOfTheKeyThatIsNone".to_owned(),
             callback: "CanaryOfTheCallbacksSigningKey".to_owned(),
             short_callback: "CanaryThatIsNoSigningKey".to_owned(),
+            bgp: "CanaryOfTheBGPPassword".to_owned(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Canaries {
             Canary::new("the SSH key that is none", self.broken_key.as_bytes()),
             Canary::new("the callbacks' key", self.callback.as_bytes()),
             Canary::new("the callbacks' key that is none", self.short_callback.as_bytes()),
+            Canary::new("the password of BGP", self.bgp.as_bytes()),
         ];
         // The first line of a key is the same for all keys.
         let lines = pem.lines().filter(|line| !line.starts_with("-----")).skip(2);
@@ -223,6 +227,13 @@ fn network(callback: &str, failing_endpoint: &str) -> String {
                 "VRF: record, L2Service: record, Interfaces: [{{Device: gw1, Addresses: [10.90.0.1/24]}}], {signed}"
             ),
         ),
+        object(
+            "BGPSessionGroup",
+            "name: record",
+            "VRF: record, L2Service: record, ConnectionPoint: record, LocalASN: 64512, PeerASN: 65000, \
+             AddressFamilies: [IPv4], AcceptPrefixes: [203.0.113.0/24], AllowPods: true, \
+             Password: {DeviceSecretName: bgp}",
+        ),
         service(
             "record-refused",
             666,
@@ -250,6 +261,13 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
         system.apply(&secret(namespace, "eno-callback", &key)).await;
     }
     system.apply(&secret(NAMESPACE, "bad", &json!({ "key": canaries.short_callback }))).await;
+    let of_bgp = json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": { "password": canaries.bgp },
+        "metadata": {
+            "name": "bgp", "namespace": "eno-devices", "annotations": { "eno.k8s.io/bgp-devices": "gw1" },
+        },
+    });
+    system.apply(&of_bgp.to_string()).await;
 
     log_in_with_each_secret(system, &canaries).await;
     let vlan = json!({"kind": "reject-edit", "vlan": 666, "message": "VLAN 666 is reserved"});
@@ -263,6 +281,10 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     let cnf = deployment(NAMESPACE, "cnf", 1, &labels);
     system.apply_until_ready::<L2ServiceAttachment>(&cnf, "record/record").await;
     system.becomes::<VRFAttachment>("record", Phase::Ready).await;
+    // No speaker runs. The gateway has the session, so its password was written.
+    system
+        .becomes::<BGPSessionGroup>("record", (Phase::Pending, &["no speaker with peer 10.90.0.1"][..]))
+        .await;
     let refused = (Phase::Error, &["VLAN 666"]);
     system.becomes::<L2Service>("record-refused", refused).await;
     let pods = system.running(NAMESPACE, "app=cnf", 1).await;

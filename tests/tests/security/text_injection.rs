@@ -33,6 +33,7 @@ const INJECTED_TEXTS: [&str; 14] = [
 
 /// Fields that accept some of these texts, by kind and path, and why the text is harmless there.
 const UNRESTRICTED_FIELDS: &[(&str, &str)] = &[
+    ("BGPSessionGroup NodeSelector/matchLabels/edge", "it is compared with labels of nodes"),
     ("ConnectionPoint Description", "nobody reads it but people"),
     ("PhysicalNetwork Description", "nobody reads it but people"),
     ("PodNetworkConfig Name", "nobody reads it but people"),
