@@ -38,6 +38,12 @@ pub struct DeviceLabel {
     device: String,
 }
 
+/// A BGPSessionGroup, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct GroupLabel {
+    group: String,
+}
+
 /// A kind of custom resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabel {
@@ -91,6 +97,10 @@ pub struct Metrics {
     device_up: Family<DeviceLabel, Gauge>,
     /// Whether each switch differs from what ENO wants.
     device_drift: Family<DeviceLabel, Gauge>,
+    /// The sessions of each BGPSessionGroup.
+    bgp_sessions: Family<GroupLabel, Gauge>,
+    /// Those of them that are established.
+    bgp_sessions_established: Family<GroupLabel, Gauge>,
     /// Live processes of each driver.
     drivers: Family<DriverLabel, Gauge>,
     /// By how many seconds the clock of each driver is ahead of this process's.
@@ -176,6 +186,12 @@ impl Metrics {
             subnets_low: added(all, "subnets_low", "Subnets with few free addresses or none"),
             device_up: added(all, "device_up", "1 while the switch answers"),
             device_drift: added(all, "device_drift", "1 while the switch differs from what ENO wants"),
+            bgp_sessions: added(all, "bgp_sessions", "BGP sessions of a BGPSessionGroup"),
+            bgp_sessions_established: added(
+                all,
+                "bgp_sessions_established",
+                "BGP sessions of a BGPSessionGroup that are established",
+            ),
             drivers: added(all, "drivers", "Live processes of each driver"),
             clock_skew: added(
                 all,
@@ -303,6 +319,22 @@ impl Metrics {
         self.device_drift.remove(&label);
     }
 
+    /// The sessions of a BGPSessionGroup, and those of them that are established.
+    pub fn sessions(&self, group: &str, all: usize, established: usize) {
+        let label = GroupLabel { group: group.to_owned() };
+        let gauges = [(&self.bgp_sessions, all), (&self.bgp_sessions_established, established)];
+        for (gauge, number) in gauges {
+            gauge.get_or_create(&label).set(i64::try_from(number).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// A BGPSessionGroup is gone.
+    pub fn sessions_gone(&self, group: &str) {
+        let label = GroupLabel { group: group.to_owned() };
+        self.bgp_sessions.remove(&label);
+        self.bgp_sessions_established.remove(&label);
+    }
+
     /// The number of live processes of a driver.
     pub fn driver(&self, name: &Name, count: usize) {
         let label = DriverLabel { driver: name.to_string() };
@@ -409,6 +441,8 @@ impl Metrics {
         self.subnets_low.clear();
         self.device_up.clear();
         self.device_drift.clear();
+        self.bgp_sessions.clear();
+        self.bgp_sessions_established.clear();
         self.drivers.clear();
         self.clock_skew.clear();
         self.kind_absent.clear();

@@ -19,11 +19,14 @@ const NAME: &str = "monitored";
 const VID: u16 = 161;
 
 /// What a sandbox without faults has nothing for: NATS has no TLS there, and every object is ready.
-const ABSENT: [&str; 6] = [
+const ABSENT: [&str; 8] = [
     "eno_engine_malformed_total",
     "eno_engine_watch_errors_total",
     // Of kinds that the API server does not know.
     "eno_engine_kind_absent",
+    // Without a BGPSessionGroup.
+    "eno_engine_bgp_sessions",
+    "eno_engine_bgp_sessions_established",
     "eno_engine_phase_oldest_timestamp_seconds",
     "eno_certificate_expiration_timestamp_seconds",
     "eno_engine_nats_connected == 0",

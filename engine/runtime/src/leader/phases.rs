@@ -56,6 +56,9 @@ impl Phases {
             let holds = |kind| status.conditions.iter().any(|one| one.kind == kind && one.holds);
             metrics.device(&key.name, holds(ConditionType::Reachable), holds(ConditionType::Drift));
         }
+        if let Some(sessions) = &status.sessions {
+            metrics.sessions(&key.name, sessions.all, sessions.established);
+        }
     }
 
     /// An object is gone.
@@ -66,6 +69,9 @@ impl Phases {
         }
         if key.kind == Kind::FabricDevice {
             metrics.device_gone(&key.name);
+        }
+        if key.kind == Kind::BGPSessionGroup {
+            metrics.sessions_gone(&key.name);
         }
     }
 
@@ -109,7 +115,7 @@ fn not_ready_since(status: &Status) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use eno_core::Condition;
+    use eno_core::{Condition, Sessions};
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
@@ -129,7 +135,8 @@ mod tests {
     fn lines(registry: &Registry) -> Vec<String> {
         let mut text = String::new();
         encode(&mut text, registry).expect("text");
-        let names = ["eno_engine_objects{", "eno_engine_phase_oldest", "eno_engine_device_"];
+        let names =
+            ["eno_engine_objects{", "eno_engine_phase_oldest", "eno_engine_device_", "eno_engine_bgp_sessions"];
         let mut lines: Vec<_> = text
             .lines()
             .filter(|line| names.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"))
@@ -228,6 +235,24 @@ mod tests {
         }
         phases.remove(&Key::cluster(Kind::Subnet, &"a".into()), &metrics);
         assert_eq!(counts(&registry), ["0", "0"].map(|count| Some(count.to_owned())));
+    }
+
+    #[test]
+    fn sessions_of_a_group_are_counted() {
+        let (mut registry, mut phases) = (Registry::default(), Phases::default());
+        let metrics = Metrics::new(&mut registry);
+        let key = Key::cluster(Kind::BGPSessionGroup, &"edge".into());
+        let mut group = status(Phase::Ready, "1970-01-01T00:01:40Z");
+        group.sessions = Some(Sessions { all: 2, established: 1, ..Sessions::default() });
+        phases.set(&key, &group, &metrics);
+        let expected = [
+            "eno_engine_bgp_sessions_established{group=\"edge\"} 1",
+            "eno_engine_bgp_sessions{group=\"edge\"} 2",
+            "eno_engine_objects{kind=\"BGPSessionGroup\",phase=\"ready\"} 1",
+        ];
+        assert_eq!(lines(&registry), expected);
+        phases.remove(&key, &metrics);
+        assert_eq!(lines(&registry), [""; 0]);
     }
 
     #[test]
