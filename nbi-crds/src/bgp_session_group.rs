@@ -47,6 +47,11 @@ use crate::{Callbacks, schema};
         "!has(self.AllowPods) || !self.AllowPods || has(self.Password)",
         "needs Password: a pod on the L2Service could open a session in place of a node",
     ),
+    schema::rule_at(
+        ".Neighbours",
+        "!has(self.Neighbours) || self.Neighbours != 'Prefix' || has(self.Password)",
+        "Prefix needs Password: any host with an address of the Subnet could open a session",
+    ),
 ]))]
 pub struct BGPSessionGroupSpec {
     /// The VRF.
@@ -109,6 +114,9 @@ pub struct BGPSessionGroupSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::communities::<16>")]
     pub communities: Vec<String>,
+    /// How devices know the nodes.
+    #[serde(default)]
+    pub neighbours: Neighbours,
     /// Pods may have attachments of the L2Service too. Needs Password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_pods: bool,
@@ -136,6 +144,17 @@ const fn hold_time() -> u16 {
 
 const fn keepalive_time() -> u16 {
     30
+}
+
+/// How devices know the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Neighbours {
+    /// By the address of each.
+    #[default]
+    PerNode,
+    /// By the addresses that the Subnets have for nodes, so that no device changes when a node comes. Devices wait for the
+    /// nodes. Needs Password.
+    Prefix,
 }
 
 /// An address family.

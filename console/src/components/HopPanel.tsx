@@ -220,7 +220,7 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 /** Conditions that report trouble when they are True. */
 const TROUBLE = new Set([
   "Stalled", "Degraded", "ForeignPods", "UnknownOpts", "Held", "OpenTrunk", "VlanTakenOff", "ClusterIDClash", "Drift",
-  "TrunkNotActive", "NoConfirmedCommit", "NoMacTable", "NoRunningLock", "StartupNotSaved", "ClockSkew",
+  "TrunkNotActive", "NoBGPState", "NoConfirmedCommit", "NoMacTable", "NoRunningLock", "StartupNotSaved", "ClockSkew",
   "SharedDistinguisher", "Miswired", "AddressesLow",
 ]);
 /** Conditions that report trouble when they are False. Those of others are in neither list. */

@@ -55,8 +55,8 @@ pub enum Event {
     HoldCapableDrivers(BTreeSet<Name>),
     /// The live drivers that say that they can make no VRFs.
     DriversWithoutVrfs(BTreeSet<Name>),
-    /// The live drivers that say that they can make no BGP sessions.
-    DriversWithoutBgp(BTreeSet<Name>),
+    /// The live drivers that say that they can make no BGP sessions, and those that know no neighbours by a network.
+    DriversWithoutBgp(BTreeSet<Name>, BTreeSet<Name>),
     /// The drivers that answer lookups: on which ports switches have learnt the MAC addresses of probes.
     DriversWithLookups(BTreeSet<Name>),
     /// The nodes with a live agent that says that it does not probe.

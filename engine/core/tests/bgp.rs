@@ -104,6 +104,11 @@ fn first_session_that_is_not_established_is_told_in_words() {
         ),
         (
             BgpState::Idle,
+            error(2, 3, false),
+            "the device refuses the router ID of the other side (0203): it is 0.0.0.0 or its own; give the speaker another",
+        ),
+        (
+            BgpState::Idle,
             error(6, 1, false),
             "the node announces more than 5 prefixes (0601); raise MaximumPrefixes, or \
              announce less",
@@ -250,6 +255,37 @@ fn deleted_group_leaves_nothing() {
         w.delete_and_settle(&g);
         assert!(!w.objects.contains_key(&vrf) && !w.objects.contains_key(&g), "{}", w.message(&vrf));
     }
+}
+
+#[test]
+fn devices_know_nodes_by_the_addresses_of_the_subnet() {
+    let (mut w, g) = world();
+    let by_prefix = edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+        (spec.by_prefix, spec.device_secret) = (true, Some("bgp".into()));
+    });
+    w.apply_and_settle(by_prefix);
+    let networks = |w: &World| w.actual(&GATEWAY.into()).unwrap().vrfs[0].bgp[0].dynamic_neighbours.clone();
+    let expected = ["10.1.0.1/32", "10.1.0.2/31", "10.1.0.4/31", "10.1.0.6/32"].map(|net| net.parse().unwrap());
+    assert_eq!((neighbours(&w), networks(&w)), (Vec::new(), expected.to_vec()));
+    let message = "no connection: no speaker with peer 10.1.0.1 answers on 10.1.0.2, or its password is another one";
+    assert_eq!(w.statuses[&g].sessions.as_ref().unwrap().listed[0].last_error.as_deref(), Some(message));
+    for host in 2..6 {
+        w.speak(GATEWAY, &format!("10.1.0.{host}"), BgpState::Established, None);
+    }
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_sessions(&w, &g, 4, 4);
+    // No device changes when a node goes.
+    let published = w.published;
+    w.apply_node("node1", false, true);
+    w.settle();
+    assert_sessions(&w, &g, 3, 3);
+    assert_eq!(w.published - published, 1, "the node itself");
+    // Of a driver that knows neighbours only by address.
+    let without = BTreeSet::from(["netconf".into()]);
+    w.engine.handle(Event::DriversWithoutBgp(BTreeSet::new(), without));
+    w.settle();
+    let message = "spec.Neighbours: the driver netconf knows neighbours only by their addresses; name PerNode";
+    w.assert_phase(&[&g], Phase::Error, message);
 }
 
 #[test]

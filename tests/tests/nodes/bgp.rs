@@ -47,7 +47,11 @@ fn speakers(system: &System, own_as: u32, announced: &[&str]) -> Vec<Speaker> {
     lines.push(format!("neighbor {GATEWAY} timers connect 1"));
     lines.push("address-family ipv4 unicast".to_owned());
     lines.extend(announced.iter().map(|address| format!(" network {address}")));
-    NODES.iter().map(|node| Speaker::start(system, node, own_as, &lines)).collect()
+    let start = |(number, node): (usize, &&str)| {
+        let own = format!("bgp router-id 192.0.2.{}", number + 1);
+        Speaker::start(system, node, own_as, &[std::slice::from_ref(&own), &lines].concat())
+    };
+    NODES.iter().enumerate().map(start).collect()
 }
 
 /// Waits until the first session of a group has an error with this text.

@@ -108,13 +108,18 @@ impl<'a> Wanted<'a> {
         let group = |gateways: &Vec<IpAddr>| {
             let reaches = |address: &&IpNet| gateways.iter().any(|gateway| address.contains(gateway));
             let addresses = workers.iter().flat_map(|(_, addresses)| addresses);
-            let neighbours: BTreeSet<IpAddr> = addresses.filter(reaches).map(IpNet::addr).collect();
+            let neighbours: BTreeSet<IpAddr> =
+                addresses.filter(|_| !spec.by_prefix).filter(reaches).map(IpNet::addr).collect();
+            let needs = self.needs.iter().flat_map(BTreeMap::values).filter(|_| spec.by_prefix);
+            let offered = needs.filter(|need| need.source.network().as_ref().is_some_and(reaches));
             BgpGroup {
                 owner: key.to_string(),
                 local_as: spec.peer_asn,
                 peer_as: spec.local_asn,
                 neighbours: neighbours.into_iter().collect(),
-                dynamic_neighbours: Vec::new(),
+                dynamic_neighbours: IpNet::aggregate(
+                    &offered.flat_map(|need| need.source.prefixes()).collect(),
+                ),
                 hold_time: spec.hold_time,
                 keepalive_time: spec.keepalive_time,
                 bfd: spec.bfd,

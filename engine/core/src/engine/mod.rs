@@ -169,8 +169,8 @@ impl Engine {
             Event::DriversWithoutVrfs(drivers) => {
                 self.fabric.set_drivers_without_vrfs(&self.store, drivers, &mut self.work);
             }
-            Event::DriversWithoutBgp(drivers) => {
-                self.fabric.set_drivers_without_bgp(&self.store, drivers, &mut self.work);
+            Event::DriversWithoutBgp(drivers, by_network) => {
+                self.fabric.set_drivers_without_bgp(&self.store, drivers, by_network, &mut self.work);
             }
             Event::DriversWithLookups(drivers) => self.fabric.set_drivers_with_lookups(drivers),
             Event::AgentsWithoutVisits(nodes) => self.node.set_without_visits(nodes, &mut self.work),

@@ -17,6 +17,7 @@ use crate::{Key, Kind, Name};
 
 /// NOTIFICATION codes and subcodes (RFC 4271, section 4.5; RFC 4486).
 const BAD_PEER_AS: (u8, u8) = (2, 2);
+const BAD_ROUTER_ID: (u8, u8) = (2, 3);
 const HOLD_TIMER: u8 = 4;
 const MAXIMUM_PREFIXES: (u8, u8) = (6, 1);
 
@@ -159,16 +160,28 @@ impl Expected<'_> {
 
     /// Why the session is not established, in words.
     fn hindrance(&self, spec: &BgpSessionGroupSpec) -> Option<Cow<'static, str>> {
-        let Some(found) = self.found else { return Some("the device does not know it yet".into()) };
+        let (worker, gateway) = (self.worker, self.gateway);
+        let unconnected = || -> Cow<'static, str> {
+            let or = if spec.device_secret.is_some() { ", or its password is another one" } else { "" };
+            format!("no connection: no speaker with peer {gateway} answers on {worker}{or}").into()
+        };
+        let Some(found) = self.found else {
+            // A device knows no neighbour of a network before that connects.
+            return Some(if spec.by_prefix { unconnected() } else { "the device does not know it yet".into() });
+        };
         if self.is_established() {
             return None;
         }
-        let (worker, gateway) = (self.worker, self.gateway);
         Some(match found.last_error {
             Some(BgpError { code, subcode, received }) if (code, subcode) == BAD_PEER_AS => {
                 let (who, is) = if received { ("the node", spec.peer_asn) } else { ("the device", spec.local_asn) };
                 format!("{who} refuses the AS of the other side (0202): give the speaker of the node LocalASN {} and the \
                          peer AS {}, not another for {is}", spec.local_asn, spec.peer_asn).into()
+            }
+            Some(BgpError { code, subcode, received }) if (code, subcode) == BAD_ROUTER_ID => {
+                let (who, whose) = if received { ("the node", "device") } else { ("the device", "speaker") };
+                format!("{who} refuses the router ID of the other side (0203): it is 0.0.0.0 or its own; give the {whose} \
+                         another").into()
             }
             Some(BgpError { code, subcode, .. }) if (code, subcode) == MAXIMUM_PREFIXES => {
                 let most = spec.maximum_prefixes.unwrap_or_default();
@@ -183,11 +196,7 @@ impl Expected<'_> {
                 format!("{who} ended it with the NOTIFICATION {code:02}{subcode:02} (RFC 4271, section 4.5)").into()
             }
             None if found.state >= BgpState::OpenSent => "the other side has not answered its OPEN yet".into(),
-            None if spec.device_secret.is_some() => format!(
-                "no connection: no speaker with peer {gateway} answers on {worker}, or its password is another one"
-            )
-            .into(),
-            None => format!("no connection: no speaker with peer {gateway} answers on {worker}").into(),
+            None => unconnected(),
         })
     }
 }

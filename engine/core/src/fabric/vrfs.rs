@@ -64,17 +64,29 @@ impl Fabric {
         }
     }
 
-    /// The live drivers that can make no BGP sessions changed.
-    pub fn set_drivers_without_bgp(&mut self, store: &Store, drivers: BTreeSet<Name>, work: &mut Work) {
-        if self.without_bgp != drivers {
-            self.without_bgp = drivers;
+    /// The live drivers that can make no BGP sessions changed, or those that know no neighbours by a network.
+    pub fn set_drivers_without_bgp(
+        &mut self,
+        store: &Store,
+        drivers: BTreeSet<Name>,
+        by_network: BTreeSet<Name>,
+        work: &mut Work,
+    ) {
+        let found = (drivers, by_network);
+        if self.without_bgp != found {
+            self.without_bgp = found;
             store.revalidate_kind(Kind::BGPSessionGroup, work);
         }
     }
 
     /// True when a process of this driver says that it can make no BGP sessions.
     pub fn lacks_bgp(&self, driver: &Name) -> bool {
-        self.without_bgp.contains(driver)
+        self.without_bgp.0.contains(driver)
+    }
+
+    /// True when a process of this driver says that it knows no neighbours by a network.
+    pub fn lacks_dynamic_neighbours(&self, driver: &Name) -> bool {
+        self.without_bgp.1.contains(driver)
     }
 
     /// True when a process of this driver says that it can make no VRFs.

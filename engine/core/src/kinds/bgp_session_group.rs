@@ -55,6 +55,9 @@ pub struct BgpSessionGroupSpec {
     /// Ascending, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub communities: Vec<String>,
+    /// Devices know the nodes by the addresses that Subnets have for them. Only with a password.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_prefix: bool,
     /// Pods may have attachments of the service. Only with a password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_pods: bool,

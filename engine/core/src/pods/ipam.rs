@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use eno_schemas::Pool;
-use ipnet::IpNet;
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 
 use crate::{Key, Name};
 
@@ -247,6 +247,17 @@ impl Source {
                 spans
             }
         }
+    }
+
+    /// The networks that together have the addresses of its ranges, also those that are never leased.
+    pub(crate) fn prefixes(&self) -> Vec<IpNet> {
+        let Some(network) = self.network() else { return Vec::new() };
+        let of = |(first, last): Span| match (address(first, network), address(last, network)) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => IpSubnets::V4(Ipv4Subnets::new(first, last, 0)),
+            (IpAddr::V6(first), IpAddr::V6(last)) => IpSubnets::V6(Ipv6Subnets::new(first, last, 0)),
+            _ => unreachable!("addresses of one network"),
+        };
+        self.spans().into_iter().flat_map(of).collect()
     }
 
     /// The addresses that are never leased.

@@ -28,7 +28,12 @@ impl Speakers {
             let (state, last_error) = self.0.get(address).copied().unwrap_or((BgpState::Established, None));
             BgpSession { address: *address, state, since: None, last_error }
         };
-        there.map(|group| (group.owner, group.neighbours.iter().map(session).collect())).collect()
+        let of = |group: BgpGroup| {
+            let is_offered = |address: &&IpAddr| group.dynamic_neighbours.iter().any(|net| net.contains(*address));
+            let connected = self.0.keys().filter(is_offered);
+            (group.owner.clone(), group.neighbours.iter().chain(connected).map(session).collect())
+        };
+        there.map(of).collect()
     }
 }
 

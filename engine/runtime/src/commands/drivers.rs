@@ -291,6 +291,8 @@ struct PresentDrivers {
     without_vrfs: BTreeSet<Name>,
     /// Alive drivers with a process that makes no BGP sessions.
     without_bgp: BTreeSet<Name>,
+    /// Alive drivers with a process that knows no neighbours by a network.
+    without_dynamic_neighbours: BTreeSet<Name>,
     /// Drivers all of whose processes answer lookups. A driver without a process counts as before.
     with_lookups: BTreeSet<Name>,
     /// The nodes with an agent that does not probe.
@@ -338,6 +340,9 @@ impl DriverPresence {
             }
             if !process.can(BGP) {
                 present.without_bgp.insert(driver.clone());
+            }
+            if !process.can(DYNAMIC_NEIGHBOURS) {
+                present.without_dynamic_neighbours.insert(driver.clone());
             }
             if process.can(LOOKUPS) { &mut present.with_lookups } else { &mut without_lookups }
                 .insert(driver.clone());
@@ -408,6 +413,7 @@ async fn follow_presence(
                 of_parts,
                 without_vrfs,
                 without_bgp,
+                without_dynamic_neighbours,
                 with_lookups,
                 without_visits,
                 skewed,
@@ -415,7 +421,7 @@ async fn follow_presence(
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
-                    && post(mailbox, Input::Event(Event::DriversWithoutBgp(without_bgp))).await
+                    && post(mailbox, Input::Event(Event::DriversWithoutBgp(without_bgp, without_dynamic_neighbours))).await
                     && post(mailbox, Input::Event(Event::DriversWithLookups(with_lookups))).await
                     && post(mailbox, Input::Event(Event::AgentsWithoutVisits(without_visits))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
@@ -516,7 +522,7 @@ mod tests {
         };
         alive
             .instances
-            .insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP]));
+            .insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP, DYNAMIC_NEIGHBOURS]));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
         alive.instances.insert("node.2".into(), process("node", Some("worker2"), &[VISITS]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {
@@ -525,6 +531,7 @@ mod tests {
             of_parts: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_vrfs: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
             without_bgp: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
+            without_dynamic_neighbours: without_vrfs.iter().map(|driver| Name::from(*driver)).collect(),
             with_lookups: holding.iter().map(|driver| Name::from(*driver)).collect(),
             without_visits: ["worker1"].map(Name::from).into(),
             skewed: BTreeMap::new(),

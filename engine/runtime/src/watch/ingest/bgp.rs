@@ -37,6 +37,10 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
         ));
     }
     let communities = source.communities.iter().enumerate().map(|(index, text)| community(index, text));
+    if source.neighbours == crds::Neighbours::Prefix && source.password.is_none() {
+        let problem = "Prefix needs Password: any host with an address of the Subnet could open a session";
+        return Err(Invalid::new("Neighbours", problem));
+    }
     Ok(BgpSessionGroupSpec {
         vrf: source.vrf.as_str().into(),
         service: source.l2_service.as_str().into(),
@@ -58,6 +62,7 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
         accept_prefixes,
         announce_prefixes: prefixes("AnnouncePrefixes", &source.announce_prefixes)?,
         communities: communities.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect(),
+        by_prefix: source.neighbours == crds::Neighbours::Prefix,
         allow_pods: source.allow_pods,
     })
 }
