@@ -265,9 +265,11 @@ fn devices_know_nodes_by_the_addresses_of_the_subnet() {
     });
     w.apply_and_settle(by_prefix);
     let networks = |w: &World| w.actual(&GATEWAY.into()).unwrap().vrfs[0].bgp[0].dynamic_neighbours.clone();
-    let expected = ["10.1.0.1/32", "10.1.0.2/31", "10.1.0.4/31", "10.1.0.6/32"].map(|net| net.parse().unwrap());
+    let expected =
+        ["10.1.0.1/32", "10.1.0.2/31", "10.1.0.4/31", "10.1.0.6/32"].map(|net| net.parse().unwrap());
     assert_eq!((neighbours(&w), networks(&w)), (Vec::new(), expected.to_vec()));
-    let message = "no connection: no speaker with peer 10.1.0.1 answers on 10.1.0.2, or its password is another one";
+    let message =
+        "no connection: no speaker with peer 10.1.0.1 answers on 10.1.0.2, or its password is another one";
     assert_eq!(w.statuses[&g].sessions.as_ref().unwrap().listed[0].last_error.as_deref(), Some(message));
     for host in 2..6 {
         w.speak(GATEWAY, &format!("10.1.0.{host}"), BgpState::Established, None);
@@ -284,7 +286,8 @@ fn devices_know_nodes_by_the_addresses_of_the_subnet() {
     let without = BTreeSet::from(["netconf".into()]);
     w.engine.handle(Event::DriversWithoutBgp(BTreeSet::new(), without));
     w.settle();
-    let message = "spec.Neighbours: the driver netconf knows neighbours only by their addresses; name PerNode";
+    let message =
+        "spec.Neighbours: the driver netconf knows neighbours only by their addresses; name PerNode";
     w.assert_phase(&[&g], Phase::Error, message);
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use eno_nbi_crds::{BGPSessionGroup, Phase};
 use eno_tests::{Speaker, System, connection_point, object, poll, service, with_shared_nodes};
 
+use serde_json::json;
+
 use crate::nodes::gateway::{forwarding, vrf, vrf_attachment};
 
 const GATEWAY: &str = "10.9.0.254";
@@ -42,9 +44,15 @@ async fn host(system: &System, node: &str) -> Vec<String> {
 
 /// Starts a speaker on each node that announces these addresses.
 fn speakers(system: &System, own_as: u32, announced: &[&str]) -> Vec<Speaker> {
+    speakers_with(system, own_as, announced, &[])
+}
+
+/// The same with more lines of configuration.
+fn speakers_with(system: &System, own_as: u32, announced: &[&str], more: &[String]) -> Vec<Speaker> {
     let mut lines =
         vec![format!("neighbor {GATEWAY} remote-as 65000"), format!("neighbor {GATEWAY} timers 3 9")];
     lines.push(format!("neighbor {GATEWAY} timers connect 1"));
+    lines.extend_from_slice(more);
     lines.push("address-family ipv4 unicast".to_owned());
     lines.extend(announced.iter().map(|address| format!(" network {address}")));
     let start = |(number, node): (usize, &&str)| {
@@ -123,6 +131,27 @@ fn nodes_and_a_gateway_speak_bgp() {
         let again = speakers(system, 64512, &[SERVICE]);
         until_established(system, name).await;
         stop(again).await;
+
+        // The gateway takes sessions from all addresses of the Subnet, with a password.
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": { "password": "same-on-both-sides" },
+            "metadata": {
+                "name": name, "namespace": "eno-devices", "annotations": { "eno.k8s.io/bgp-devices": "gw1" },
+            },
+        });
+        let secret = secret.to_string();
+        system.apply(&secret).await;
+        let by_prefix = json!({"spec": {"Neighbours": "Prefix", "Password": {"DeviceSecretName": name}}});
+        system.patch("BGPSessionGroup", name, by_prefix).await;
+        until_error(system, name, "or its password is another one").await;
+        let with = |password: &str| format!("neighbor {GATEWAY} password {password}");
+        let other = speakers_with(system, 64512, &[SERVICE], &[with("another")]);
+        until_error(system, name, "or its password is another one").await;
+        stop(other).await;
+        let same = speakers_with(system, 64512, &[SERVICE], &[with("same-on-both-sides")]);
+        until_established(system, name).await;
+        stop(same).await;
+        system.delete(&secret).await;
         system.delete(&objects).await;
         for (node, before) in NODES.iter().zip(before) {
             assert_eq!(host(system, node).await, before, "{node}");

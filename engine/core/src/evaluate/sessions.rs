@@ -167,14 +167,19 @@ impl Expected<'_> {
         };
         let Some(found) = self.found else {
             // A device knows no neighbour of a network before that connects.
-            return Some(if spec.by_prefix { unconnected() } else { "the device does not know it yet".into() });
+            return Some(if spec.by_prefix {
+                unconnected()
+            } else {
+                "the device does not know it yet".into()
+            });
         };
         if self.is_established() {
             return None;
         }
         Some(match found.last_error {
             Some(BgpError { code, subcode, received }) if (code, subcode) == BAD_PEER_AS => {
-                let (who, is) = if received { ("the node", spec.peer_asn) } else { ("the device", spec.local_asn) };
+                let (who, is) =
+                    if received { ("the node", spec.peer_asn) } else { ("the device", spec.local_asn) };
                 format!("{who} refuses the AS of the other side (0202): give the speaker of the node LocalASN {} and the \
                          peer AS {}, not another for {is}", spec.local_asn, spec.peer_asn).into()
             }
@@ -193,9 +198,12 @@ impl Expected<'_> {
             }
             Some(BgpError { code, subcode, received }) => {
                 let who = if received { "the node" } else { "the device" };
-                format!("{who} ended it with the NOTIFICATION {code:02}{subcode:02} (RFC 4271, section 4.5)").into()
+                format!("{who} ended it with the NOTIFICATION {code:02}{subcode:02} (RFC 4271, section 4.5)")
+                    .into()
             }
-            None if found.state >= BgpState::OpenSent => "the other side has not answered its OPEN yet".into(),
+            None if found.state >= BgpState::OpenSent => {
+                "the other side has not answered its OPEN yet".into()
+            }
             None => unconnected(),
         })
     }

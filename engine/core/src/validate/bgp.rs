@@ -69,13 +69,15 @@ impl Validator<'_> {
                 return Err(Invalid::new("VRF", problem));
             }
         }
-        let mut devices = gateways(self.store, spec).map(|(device, _)| Key::cluster(Kind::FabricDevice, device));
+        let mut devices =
+            gateways(self.store, spec).map(|(device, _)| Key::cluster(Kind::FabricDevice, device));
         let lacks = |key: &Key| {
             let device = self.store.effective(key, Spec::device)?;
             self.fabric.lacks_dynamic_neighbours(&device.driver).then_some(&device.driver)
         };
         if let Some(driver) = devices.find_map(|key| lacks(&key)).filter(|_| spec.by_prefix) {
-            let problem = format!("the driver {driver} knows neighbours only by their addresses; name PerNode");
+            let problem =
+                format!("the driver {driver} knows neighbours only by their addresses; name PerNode");
             return Err(Invalid::new("Neighbours", problem));
         }
         for family in &spec.address_families {

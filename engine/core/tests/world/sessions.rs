@@ -29,7 +29,8 @@ impl Speakers {
             BgpSession { address: *address, state, since: None, last_error }
         };
         let of = |group: BgpGroup| {
-            let is_offered = |address: &&IpAddr| group.dynamic_neighbours.iter().any(|net| net.contains(*address));
+            let is_offered =
+                |address: &&IpAddr| group.dynamic_neighbours.iter().any(|net| net.contains(*address));
             let connected = self.0.keys().filter(is_offered);
             (group.owner.clone(), group.neighbours.iter().chain(connected).map(session).collect())
         };

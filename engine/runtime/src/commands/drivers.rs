@@ -27,6 +27,8 @@ const VISITS: &str = "visits";
 const VRFS: &str = "vrfs";
 /// The capability of drivers that make BGP sessions.
 const BGP: &str = "bgp";
+/// The capability of drivers that know neighbours by a network.
+const DYNAMIC_NEIGHBOURS: &str = "dynamicNeighbours";
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
@@ -421,7 +423,11 @@ async fn follow_presence(
                 && !(post(mailbox, Input::DriversOfParts(of_parts)).await
                     && post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::DriversWithoutVrfs(without_vrfs))).await
-                    && post(mailbox, Input::Event(Event::DriversWithoutBgp(without_bgp, without_dynamic_neighbours))).await
+                    && post(
+                        mailbox,
+                        Input::Event(Event::DriversWithoutBgp(without_bgp, without_dynamic_neighbours)),
+                    )
+                    .await
                     && post(mailbox, Input::Event(Event::DriversWithLookups(with_lookups))).await
                     && post(mailbox, Input::Event(Event::AgentsWithoutVisits(without_visits))).await
                     && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
@@ -520,9 +526,10 @@ mod tests {
         let process = |driver: &str, target: Option<&str>, capabilities: &[&str]| {
             (process(driver, target, capabilities), start)
         };
-        alive
-            .instances
-            .insert("netconf.1".into(), process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP, DYNAMIC_NEIGHBOURS]));
+        alive.instances.insert(
+            "netconf.1".into(),
+            process("netconf", None, &[HOLD, LOOKUPS, PARTS, VRFS, BGP, DYNAMIC_NEIGHBOURS]),
+        );
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), &[]));
         alive.instances.insert("node.2".into(), process("node", Some("worker2"), &[VISITS]));
         let present = |holding: &[&str], without_vrfs: &[&str]| PresentDrivers {

@@ -135,8 +135,12 @@ mod tests {
     fn lines(registry: &Registry) -> Vec<String> {
         let mut text = String::new();
         encode(&mut text, registry).expect("text");
-        let names =
-            ["eno_engine_objects{", "eno_engine_phase_oldest", "eno_engine_device_", "eno_engine_bgp_sessions"];
+        let names = [
+            "eno_engine_objects{",
+            "eno_engine_phase_oldest",
+            "eno_engine_device_",
+            "eno_engine_bgp_sessions",
+        ];
         let mut lines: Vec<_> = text
             .lines()
             .filter(|line| names.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"))
