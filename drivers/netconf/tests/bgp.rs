@@ -191,7 +191,7 @@ async fn password_is_written_once(subject: Subject) {
     };
     let refusal = |reconciled: &Reconciled| {
         let [one] = reconciled.rejected.as_slice() else { panic!("{reconciled:?}") };
-        assert_eq!((&one.item, one.retryable), (&Item::vrf(VRF), true));
+        assert_eq!((&one.item, one.retryable), (&Item::bgp(VRF, OWNER), true));
         assert_eq!(reported(reconciled), BTreeMap::new());
         one.reason.to_string()
     };
@@ -256,8 +256,8 @@ async fn neighbour_of_another_cluster_is_left_and_named(subject: Subject) {
     ours.vrfs = desired(subject, &bench, &[group(subject)]).vrfs;
     let refused = bench.reconcile(DEVICE, ours.clone()).await;
     let [one] = refused.rejected.as_slice() else { panic!("{refused:?}") };
-    let reason = format!("{OWNER}: VRF {VRF} has a neighbour 192.0.2.11 already that is not ENO's");
-    assert_eq!((&one.item, &*one.reason), (&Item::vrf(VRF), reason.as_str()));
+    let reason = format!("VRF {VRF} has a neighbour 192.0.2.11 already that is not ENO's");
+    assert_eq!((&one.item, &*one.reason), (&Item::bgp(VRF, OWNER), reason.as_str()));
     assert_eq!((reported(&refused), running(&bench)), (BTreeMap::new(), before.clone()));
 
     ours.vrfs[0].bgp[0].neighbours = vec![address("192.0.2.77")];

@@ -214,8 +214,8 @@ impl BgpSubject {
         let start = self.start(&foreign, Some(&bgp));
         let planned = self.plan(&start, &self.one(|_| ()));
         let reasons: Vec<_> = planned.rejected.iter().map(|one| (one.item.clone(), &*one.reason)).collect();
-        let reason = "BGPSessionGroup/g1: VRF x has a neighbour 10.1.0.1 already that is not ENO's";
-        assert_eq!(reasons, [(Item::vrf("x"), reason)]);
+        let reason = "VRF x has a neighbour 10.1.0.1 already that is not ENO's";
+        assert_eq!(reasons, [(Item::bgp("x", "BGPSessionGroup/g1"), reason)]);
         assert_eq!(planned.changes.routing.bgp.groups, BTreeMap::new());
         // Another address is none of theirs, and the AS is that of the neighbours only.
         let other = self.one(|group| group.neighbours = vec![worker(false, 2)]);
@@ -279,7 +279,7 @@ impl BgpSubject {
                 Passwords([(owner(1), Err("no Secret".to_owned()))].into());
         }
         let refused = plan(&observed, &wanted, &Exclusions::default());
-        assert_eq!(&*refused.rejected[0].reason, "BGPSessionGroup/g1: no Secret");
+        assert_eq!(&*refused.rejected[0].reason, "no Secret");
         assert!(refused.changes.routing.bgp.is_empty());
     }
 }

@@ -215,7 +215,7 @@ pub enum Refusal {
     Opened {
         /// The prefix.
         prefix: IpNet,
-        /// The address or network in it.
+        /// The address or network that it shares addresses with.
         inside: IpNet,
         /// The interface that has it.
         other: String,
@@ -447,7 +447,7 @@ pub fn opened_prefix(state: &State, own: Option<u32>, prefix: IpNet) -> Result<(
     };
     let mut routes = state.snapshot.routes.iter().filter_map(|found| {
         let index = found.index.filter(|index| leads_on(*index))?;
-        let is_inside = found.prefix.prefix_len() > 0 && prefix.contains(&found.prefix);
+        let is_inside = found.prefix.prefix_len() > 0 && overlap(&prefix, &found.prefix);
         (is_inside && !ownership::is_table(found.table)).then_some((found.prefix, index))
     });
     routes.next().map_or(Ok(()), |(inside, index)| Err(opened(inside, index)))

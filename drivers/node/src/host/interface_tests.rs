@@ -256,6 +256,8 @@ fn what_an_interface_must_not_take_is_refused() {
         (of(&|_, via, _| via[0] = "10.9.0.2".parse().unwrap()), "the gateway 10.9.0.2 is in no network"),
         (of(&|_, _, to| to[0] = net("0.0.0.0/0")), "which is for"),
         (of(&|_, _, to| to[0] = net("192.0.2.0/29")), "192.0.2.7/24, which the node has on eth0"),
+        (of(&|_, _, to| to[0] = net("192.0.2.128/25")), "192.0.2.0/24, which the node has on eth0"),
+        (of(&|_, _, to| to[0] = net("10.244.2.128/25")), "10.244.2.0/24, which the node has on"),
         (of(&|_, _, to| to[0] = net("10.244.0.0/16")), "10.244.2.0/24, which the node has on eth0"),
         (of(&|_, _, to| to[0] = net("10.96.0.0/16")), "--reserved-network"),
         (

@@ -113,8 +113,11 @@ impl Group {
             let is_gone = match (parts.cx.nodes.node(name), leases.retired_at) {
                 (Some(node), Some(version)) => {
                     leases.gone = None;
-                    node.caught_up(version)
-                        && (!leases.own.is_empty() || node.observed_network(&self.interface).is_none())
+                    // What the agent refuses, or can't remove, stays as it was.
+                    let is_there = node.observed_network(&self.interface).is_some();
+                    let is_as_wanted =
+                        if leases.own.is_empty() { !is_there && !node.has_leftovers() } else { is_there };
+                    node.caught_up(version) && is_as_wanted
                 }
                 (Some(_), None) => false,
                 // It may come back with the interface as it was.

@@ -15,14 +15,16 @@ use crate::pods::template::AddressNeed;
 use crate::store::Store;
 use crate::{Key, Kind, Name};
 
-/// Maximum nodes of a group: those of the largest cluster that Kubernetes supports. A status has room for them.
-const MAX_WORKERS: usize = 5000;
+/// Maximum nodes of a group. A report of a device has room for their sessions in two families.
+const MAX_WORKERS: usize = 2000;
 
 /// What a group wants.
 struct Wanted<'a> {
     spec: &'a BgpSessionGroupSpec,
     /// The nodes that take part.
     nodes: BTreeSet<Name>,
+    /// The first node that is one too many.
+    left_out: Option<Name>,
     /// By device: its addresses of the group's families.
     gateways: BTreeMap<&'a Name, Vec<IpAddr>>,
     /// What each node needs an address of, or why it can't be had.
@@ -70,7 +72,8 @@ fn needs(store: &Store, spec: &BgpSessionGroupSpec) -> Result<BTreeMap<Family, A
 
 impl<'a> Wanted<'a> {
     /// `None`: the object is given up, or what it names was removed by force.
-    fn of(store: &'a Store, nodes: &Nodes, key: &Key) -> Option<Self> {
+    /// `present`: the group as it is, whose nodes stay.
+    fn of(store: &'a Store, nodes: &Nodes, key: &Key, present: Option<&Group>) -> Option<Self> {
         let record = store.get(key).filter(|record| record.finalized)?;
         let spec = record.effective.as_deref()?.bgp_session_group()?;
         let network = compat::host_network(store.connection_point(&spec.connection_point)?)?;
@@ -79,8 +82,20 @@ impl<'a> Wanted<'a> {
         for (device, address) in gateways(store, spec) {
             by_device.entry(device).or_default().push(address.addr());
         }
-        let nodes = nodes_of(store, nodes, spec).into_iter().take(MAX_WORKERS).collect();
-        Some(Self { spec, nodes, gateways: by_device, needs: needs(store, spec), network, vlan })
+        let is_present = |node: &Name| present.is_some_and(|group| group.workers.contains_key(node));
+        let (mut nodes, new): (BTreeSet<Name>, BTreeSet<Name>) =
+            nodes_of(store, nodes, spec).into_iter().partition(is_present);
+        let mut new = new.into_iter();
+        nodes.extend(new.by_ref().take(MAX_WORKERS.saturating_sub(nodes.len())));
+        Some(Self {
+            spec,
+            nodes,
+            left_out: new.next(),
+            gateways: by_device,
+            needs: needs(store, spec),
+            network,
+            vlan,
+        })
     }
 
     /// The interface of a node with these addresses.
@@ -140,7 +155,7 @@ impl Groups {
     /// Plans a group: leases, then the interfaces and sessions with those that are written.
     pub(super) fn plan(&mut self, parts: &mut Parts<'_, '_>, key: &Key) {
         let store = parts.cx.store;
-        let wanted = Wanted::of(store, parts.cx.nodes, key);
+        let wanted = Wanted::of(store, parts.cx.nodes, key, self.by_key.get(key));
         if wanted.is_none() && !self.by_key.contains_key(key) {
             return;
         }
@@ -206,6 +221,10 @@ impl Group {
             if let Err(problem) = leased {
                 self.problem.get_or_insert_with(|| (node.clone(), problem));
             }
+        }
+        if let Some(node) = &wanted.left_out {
+            let problem = format!("a BGPSessionGroup has {MAX_WORKERS} nodes at most; narrow NodeSelector");
+            self.problem.get_or_insert_with(|| (node.clone(), problem));
         }
     }
 

@@ -102,11 +102,13 @@ impl Engine {
                 if !self.config.nodes {
                 } else if self.node.add_node(&name, ready) {
                     self.pods.add_node(&mut self.node, &name);
+                    self.groups.touch_all();
                 } else if let Some(changes) = self.node.set_ready(&self.store, &name, ready, &mut self.work) {
                     self.change_node(&name, changes);
+                    self.groups.touch_all();
                 }
-                self.groups.touch_all();
                 if self.store.set_node(&name, labels) {
+                    self.groups.touch_all();
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                     self.store.revalidate_kind(Kind::BGPSessionGroup, &mut self.work);
                 }

@@ -1,6 +1,7 @@
 //! BGP sessions between nodes and devices: their states, and what hinders them in words.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use eno_schemas::{BgpError, BgpSession, BgpState};
@@ -141,10 +142,12 @@ impl<'a> Evaluator<'a> {
             let gateway = gateway.addr();
             let known =
                 self.fabric.device(device).and_then(|device| device.sessions(key)).unwrap_or_default();
+            let known: HashMap<IpAddr, &BgpSession> =
+                known.iter().map(|session| (session.address, session)).collect();
             for (node, addresses) in self.groups.workers(key) {
                 let own = addresses.iter().filter(|address| address.contains(&gateway)).map(IpNet::addr);
                 all.extend(own.map(|worker| {
-                    let found = known.iter().find(|session| session.address == worker);
+                    let found = known.get(&worker).copied();
                     Expected { node, worker, device, gateway, found }
                 }));
             }

@@ -440,6 +440,11 @@ impl NodeTarget {
         rejections.find(|rejection| about(&rejection.item)).map(|rejection| rejection.reason.as_str())
     }
 
+    /// The agent could not remove something that is not wanted any more.
+    pub fn has_leftovers(&self) -> bool {
+        self.rejected.iter().any(|rejection| rejection.item == Item::TARGET)
+    }
+
     /// A host network as last observed.
     pub fn observed_network(&self, name: &str) -> Option<&AppliedNetwork> {
         self.observed_networks.get(name)
