@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eno_core::kinds::Family;
 use eno_core::{Event, Key, Kind, Selector};
-use eno_schemas::{BgpError, BgpState, HostNetwork, Ipam, Item, Phase, Pool};
+use eno_schemas::{BgpError, BgpState, HostNetwork, Ipam, Item, Phase};
 
 use crate::edits::{edit_attachment, edit_group, edit_subnet};
 use crate::fixtures::rejection;
@@ -179,33 +179,18 @@ fn address_is_free_when_the_node_has_confirmed() {
     assert_eq!((workers(&w, &g).len(), neighbours(&w).len()), (4, 4));
 }
 
-/// What an agent refuses, or can't remove, stays as it was.
 #[test]
-fn former_address_is_kept_while_the_agent_refuses_the_interface() {
+fn address_is_kept_while_the_agent_can_not_remove_the_interface() {
     let (mut w, g) = world();
-    let interface = applied_node(&w, "node1").networks.into_iter();
-    let mut interface = interface.filter(|(_, network)| matches!(network, HostNetwork::Interface { .. }));
-    let (name, _) = interface.next().unwrap();
-    let of_node1 = |w: &World| w.statuses[&g].workers[0].addresses.clone();
-    let pool = |first: u8, last: u8| Pool { start: [10, 1, 0, first].into(), end: [10, 1, 0, last].into() };
-    for (item, group) in [(Item::port(name), true), (Item::TARGET, false)] {
-        w.rejections.insert(node_target("node1"), vec![rejection(item, "no")]);
-        if group {
-            w.apply_and_settle(edit_subnet(&subnet("sn", "10.1.0.0/29"), |spec| {
-                (spec.ipam, spec.allocation_pool) = (Ipam::Eno, vec![pool(3, 6)]);
-            }));
-        } else {
-            w.apply_node("node1", false, true);
-            w.settle();
-        }
-        let expected = if group { 2 } else { 1 };
-        assert_eq!(of_node1(&w).len(), expected, "{:?}", of_node1(&w));
-        w.rejections.clear();
-        w.run_driver_again(&node_target("node1"));
-        w.settle();
-        let left = w.statuses[&g].workers.iter().filter(|worker| *worker.node == *"node1");
-        assert_eq!(left.map(|worker| worker.addresses.len()).sum::<usize>(), expected - 1);
-    }
+    let before = workers(&w, &g);
+    w.rejections.insert(node_target("node1"), vec![rejection(Item::TARGET, "eno-x can't be removed")]);
+    w.apply_node("node1", false, true);
+    w.settle();
+    assert_eq!(workers(&w, &g), before);
+    w.rejections.clear();
+    w.run_driver_again(&node_target("node1"));
+    w.settle();
+    assert_eq!(workers(&w, &g), before[1..]);
 }
 
 #[test]

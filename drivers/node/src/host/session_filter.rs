@@ -84,7 +84,8 @@ impl Family {
     }
 
     fn v4(&self) -> Code {
-        let of_sessions = transport(PAYLOAD + 9, V4_PAYLOAD, ICMP, &ICMP_ERRORS);
+        let errors = errors(ICMP_ERRORS, V4_PAYLOAD, V4_SOURCE - PAYLOAD, V4_PAYLOAD - PAYLOAD, &self.own);
+        let of_sessions = transport(PAYLOAD + 9, V4_PAYLOAD, ICMP, errors);
         let own = [
             // Version 4, and no options.
             load(LOAD_BYTE, PAYLOAD),
@@ -119,7 +120,8 @@ impl Family {
             load(LOAD_BYTE, V6_NEXT_HEADER),
         ];
         // An extension header is none of the protocols of sessions.
-        let of_sessions = transport(V6_NEXT_HEADER, V6_PAYLOAD, ICMPV6, &ICMPV6_ERRORS);
+        let errors = errors(ICMPV6_ERRORS, V6_PAYLOAD, V6_SOURCE - PAYLOAD, V6_PAYLOAD - PAYLOAD, &self.own);
+        let of_sessions = transport(V6_NEXT_HEADER, V6_PAYLOAD, ICMPV6, errors);
         let own = [if_in(V6_SOURCE, &self.gateways, of_sessions), end(DROP)];
         [
             demand_length(V6_PAYLOAD),
@@ -142,8 +144,19 @@ impl Family {
     }
 }
 
+/// Errors about packets that an own address sent. The kernel finds what an error is about by the packet that it quotes:
+/// others are not for a host of the VLAN to change. `payload`: the offset of the ICMP header; `source`, `length`: of the
+/// quoted IP header.
+fn errors<const N: usize>(kinds: [u32; N], payload: u32, source: u32, length: u32, own: &[IpNet]) -> Code {
+    let quoted = payload + 8;
+    let of_own = [if_in(quoted + source, own, end(PASS)), end(DROP)].concat();
+    let any = kinds.into_iter().flat_map(|kind| if_equal(kind, of_own.clone()));
+    let any: Code = any.collect();
+    [demand_length(quoted + length), load(LOAD_BYTE, payload), any, end(DROP)].concat()
+}
+
 /// What gateways may send to an own address. `protocol`: the offset of the next header; `payload`: of what follows.
-fn transport(protocol: u32, payload: u32, icmp: u32, errors: &[u32]) -> Code {
+fn transport(protocol: u32, payload: u32, icmp: u32, errors: Code) -> Code {
     let (source, destination, flags) = (payload, payload + 2, payload + 13);
     let tcp = [
         demand_length(payload + TCP_LENGTH),
@@ -157,12 +170,11 @@ fn transport(protocol: u32, payload: u32, icmp: u32, errors: &[u32]) -> Code {
         end(PASS),
     ];
     let udp = [demand_length(payload + 8), load(LOAD_HALF, destination), end_if_any(&BFD, PASS), end(DROP)];
-    let error = [demand_length(payload + 8), load(LOAD_BYTE, payload), end_if_any(errors, PASS), end(DROP)];
     [
         load(LOAD_BYTE, protocol),
         if_equal(TCP, tcp.concat()),
         if_equal(UDP, udp.concat()),
-        if_equal(icmp, error.concat()),
+        if_equal(icmp, errors),
         end(DROP),
     ]
     .concat()

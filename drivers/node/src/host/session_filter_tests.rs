@@ -62,6 +62,12 @@ fn icmp(kind: u8) -> Vec<u8> {
     vec![kind, 0, 0, 0, 0, 0, 0, 0]
 }
 
+/// An ICMP error about a packet from this address.
+fn error_about(kind: u8, source: &str) -> Vec<u8> {
+    let quoted = packet(6, source, source, &tcp(179, 40000, ACK));
+    [&icmp(kind)[..], &quoted[14..]].concat()
+}
+
 fn discovery(kind: u8, source: &str, target: &str) -> Vec<u8> {
     packet(58, source, "ff02::1:ff00:2", &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &ip6(target)].concat())
 }
@@ -108,11 +114,19 @@ fn only_sessions_with_gateways_reach_own_addresses() {
             (false, "BFD of another", from(other, 17, udp(3784))),
             (false, "an echo request", from(gateway, error, icmp(echo))),
             (false, "a redirect", from(gateway, error, icmp(redirect))),
-            (false, "an error of another", from(other, error, icmp(errors[0]))),
+            (false, "an error of another", from(other, error, error_about(errors[0], own))),
+            (
+                false,
+                "an error about a packet of another",
+                from(gateway, error, error_about(errors[0], other)),
+            ),
+            (false, "an error about nothing", from(gateway, error, icmp(errors[0]))),
             (false, "SCTP", from(gateway, 132, tcp(179, 179, 0))),
         ];
         assert_verdicts(cases.map(|(expected, what, frame)| (expected, format!("{what} to {own}"), frame)));
-        let error = |kind: &u8| (true, format!("error {kind} to {own}"), from(gateway, error, icmp(*kind)));
+        let error = |kind: &u8| {
+            (true, format!("error {kind} to {own}"), from(gateway, error, error_about(*kind, own)))
+        };
         assert_verdicts(errors.iter().map(error));
     }
     let mut options = packet(6, GATEWAY, OWN, &[&[1; 4][..], &tcp(40000, 179, 2)].concat());
