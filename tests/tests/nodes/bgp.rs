@@ -122,6 +122,9 @@ fn nodes_and_a_gateway_speak_bgp() {
         assert!(has_both.await.is_some(), "no route of VRF {name} by {addresses:?}");
 
         stop(running).await;
+        // While all are established, the driver looks every minute only. A change makes it look at once.
+        let announced = json!({"spec": {"AnnouncePrefixes": ["198.51.100.0/24"]}});
+        system.patch("BGPSessionGroup", name, announced).await;
         let other_as = speakers(system, 64999, &[SERVICE]);
         until_error(system, name, "(0202)").await;
         stop(other_as).await;
