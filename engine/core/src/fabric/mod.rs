@@ -81,8 +81,10 @@ pub struct Fabric {
     sessions: BTreeMap<Key, vrfs::Sessions>,
     /// The live drivers that can make no VRFs.
     without_vrfs: BTreeSet<Name>,
-    /// The live drivers that can make no BGP sessions, and those that know no neighbours by a network.
-    without_bgp: (BTreeSet<Name>, BTreeSet<Name>),
+    /// The live drivers that can make no BGP sessions.
+    without_bgp: BTreeSet<Name>,
+    /// The live drivers that know no neighbours by a network.
+    without_dynamic_neighbours: BTreeSet<Name>,
     /// The drivers that answer lookups.
     with_lookups: BTreeSet<Name>,
     /// The switches that may have to be asked anew for the ports of probes.

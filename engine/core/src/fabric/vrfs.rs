@@ -72,21 +72,20 @@ impl Fabric {
         by_network: BTreeSet<Name>,
         work: &mut Work,
     ) {
-        let found = (drivers, by_network);
-        if self.without_bgp != found {
-            self.without_bgp = found;
+        if (&self.without_bgp, &self.without_dynamic_neighbours) != (&drivers, &by_network) {
+            (self.without_bgp, self.without_dynamic_neighbours) = (drivers, by_network);
             store.revalidate_kind(Kind::BGPSessionGroup, work);
         }
     }
 
     /// True when a process of this driver says that it can make no BGP sessions.
     pub fn lacks_bgp(&self, driver: &Name) -> bool {
-        self.without_bgp.0.contains(driver)
+        self.without_bgp.contains(driver)
     }
 
     /// True when a process of this driver says that it knows no neighbours by a network.
     pub fn lacks_dynamic_neighbours(&self, driver: &Name) -> bool {
-        self.without_bgp.1.contains(driver)
+        self.without_dynamic_neighbours.contains(driver)
     }
 
     /// True when a process of this driver says that it can make no VRFs.
