@@ -320,6 +320,8 @@ impl Vrf {
         }
         if self.has_bgp_routes {
             let net = format!("--net={}", path_of(&self.netns).display());
+            // With a next hop go its routes. `ip route flush` fails on these: it names the object and its parts.
+            namespace.run("nsenter", &[&net, "ip", "nexthop", "flush"]).await?;
             for family in families() {
                 namespace.run("nsenter", &[&net, "ip", family, "route", "flush", "proto", "bgp"]).await?;
             }

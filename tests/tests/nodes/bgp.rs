@@ -129,11 +129,10 @@ fn nodes_and_a_gateway_speak_bgp() {
         until_error(system, name, "(0202)").await;
         stop(other_as).await;
         let too_many = speakers(system, 64512, &[SERVICE, "203.0.113.11/32"]);
-        until_error(system, name, "(0601)").await;
-        stop(too_many).await;
-        let again = speakers(system, 64512, &[SERVICE]);
+        until_error(system, name, "(0601); raise MaximumPrefixes").await;
+        system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 2}})).await;
         until_established(system, name).await;
-        stop(again).await;
+        stop(too_many).await;
 
         // The gateway takes sessions from all addresses of the Subnet, with a password.
         let secret = json!({
