@@ -16,7 +16,7 @@ const SERVICE: &str = "203.0.113.10/32";
 
 fn objects(name: &str, vid: u16) -> String {
     let group = "VRF: NAME, L2Service: NAME, ConnectionPoint: NAME, LocalASN: 64512, PeerASN: 65000, AddressFamilies: [IPv4], \
-                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1";
+                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 2";
     [
         connection_point(name, "br-data", "Interfaces: [eth1]"),
         object("Subnet", &format!("name: {name}"), "Type: v4, Ipam: eno, Address: 10.9.0.0, Mask: 24"),
@@ -128,9 +128,10 @@ fn nodes_and_a_gateway_speak_bgp() {
         let other_as = speakers(system, 64999, &[SERVICE]);
         until_error(system, name, "(0202)").await;
         stop(other_as).await;
+        // FRR announces to the gateway what the gateway has announced: that counts too.
         let too_many = speakers(system, 64512, &[SERVICE, "203.0.113.11/32"]);
         until_error(system, name, "(0601); raise MaximumPrefixes").await;
-        system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 2}})).await;
+        system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 3}})).await;
         until_established(system, name).await;
         stop(too_many).await;
 
