@@ -16,7 +16,7 @@ const SERVICE: &str = "203.0.113.10/32";
 
 fn objects(name: &str, vid: u16) -> String {
     let group = "VRF: NAME, L2Service: NAME, ConnectionPoint: NAME, LocalASN: 64512, PeerASN: 65000, AddressFamilies: [IPv4], \
-                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 2";
+                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1";
     [
         connection_point(name, "br-data", "Interfaces: [eth1]"),
         object("Subnet", &format!("name: {name}"), "Type: v4, Ipam: eno, Address: 10.9.0.0, Mask: 24"),
@@ -55,6 +55,10 @@ fn speakers_with(system: &System, own_as: u32, announced: &[&str], more: &[Strin
     lines.extend_from_slice(more);
     lines.push("address-family ipv4 unicast".to_owned());
     lines.extend(announced.iter().map(|address| format!(" network {address}")));
+    // Without a filter, FRR announces to the gateway what the gateway has announced, and that counts too.
+    lines.push(format!(" neighbor {GATEWAY} prefix-list services out"));
+    lines.push("exit-address-family".to_owned());
+    lines.push("ip prefix-list services permit 203.0.113.0/24 le 32".to_owned());
     let start = |(number, node): (usize, &&str)| {
         let own = format!("bgp router-id 192.0.2.{}", number + 1);
         Speaker::start(system, node, own_as, &[std::slice::from_ref(&own), &lines].concat())
@@ -128,10 +132,9 @@ fn nodes_and_a_gateway_speak_bgp() {
         let other_as = speakers(system, 64999, &[SERVICE]);
         until_error(system, name, "(0202)").await;
         stop(other_as).await;
-        // FRR announces to the gateway what the gateway has announced: that counts too.
         let too_many = speakers(system, 64512, &[SERVICE, "203.0.113.11/32"]);
         until_error(system, name, "(0601); raise MaximumPrefixes").await;
-        system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 3}})).await;
+        system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 2}})).await;
         until_established(system, name).await;
         stop(too_many).await;
 
