@@ -48,6 +48,11 @@ use crate::{Callbacks, schema};
         "needs Password: a pod on the L2Service could open a session in place of a node",
     ),
     schema::rule_at(
+        ".Password",
+        "!has(self.Password) || has(self.Password.SpeakerSecretName) == (has(self.Speaker) && self.Speaker != 'None')",
+        "SpeakerSecretName goes with a Speaker: give it where ENO configures the speaker, and only there",
+    ),
+    schema::rule_at(
         ".Neighbours",
         "!has(self.Neighbours) || self.Neighbours != 'Prefix' || has(self.Password)",
         "Prefix needs Password: any host with an address of the Subnet could open a session",
@@ -117,6 +122,9 @@ pub struct BGPSessionGroupSpec {
     /// How devices know the nodes.
     #[serde(default)]
     pub neighbours: Neighbours,
+    /// The BGP speaker on the nodes that ENO configures.
+    #[serde(default)]
+    pub speaker: Speaker,
     /// Pods may have attachments of the L2Service too. Needs Password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_pods: bool,
@@ -132,6 +140,7 @@ impl Described for BGPSessionGroup {
             "sessions",
             "allSessions",
             "establishedSessions",
+            "speakerPeers",
             "leftOut",
             "readyInputs",
         ])
@@ -155,6 +164,16 @@ pub enum Neighbours {
     /// By the addresses that the Subnets have for nodes, so that no device changes when a node comes. Devices wait for the
     /// nodes. Needs Password.
     Prefix,
+}
+
+/// A BGP speaker on the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Speaker {
+    /// ENO configures none. The status has what a person needs to configure one.
+    #[default]
+    None,
+    /// MetalLB: ENO makes its BGPPeers.
+    MetalLB,
 }
 
 /// An address family.
@@ -209,12 +228,17 @@ const fn restart_time() -> u16 {
 }
 
 /// Where the password of sessions is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct BgpPassword {
     /// A Secret of the namespace eno-devices, whose key `password` the driver of the devices reads.
     #[schemars(schema_with = "schema::name")]
     pub device_secret_name: String,
+    /// A Secret of the type kubernetes.io/basic-auth in the namespace of the speaker, which reads its key `password`. Only
+    /// with a Speaker.
+    #[schemars(schema_with = "schema::name")]
+    pub speaker_secret_name: Option<String>,
 }
 
 /// A node that takes part, and its addresses.

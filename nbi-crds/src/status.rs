@@ -295,6 +295,10 @@ pub struct Status<P = Phase> {
     /// How many of them are established.
     #[schemars(range(min = 0))]
     pub established_sessions: Option<i64>,
+    /// The names of the speaker's objects for the gateways, such as those that a BGPAdvertisement of MetalLB names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<1024>")]
+    pub speaker_peers: Vec<String>,
     /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::left_out")]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use sha2::{Digest, Sha256};
 
-use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind, Tree};
+use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind, SpeakerDesired, Tree};
 
 /// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
 #[skip_serializing_none]
@@ -68,6 +68,8 @@ pub enum Desired {
     Nad(NadDesired),
     /// A node.
     Node(NodeDesired),
+    /// What BGP speakers know of a BGPSessionGroup.
+    Speaker(SpeakerDesired),
 }
 
 impl Desired {
@@ -90,6 +92,7 @@ impl Desired {
             Self::Fabric(_) => PayloadKind::Fabric,
             Self::Nad(_) => PayloadKind::Nad,
             Self::Node(_) => PayloadKind::Node,
+            Self::Speaker(_) => PayloadKind::Speaker,
         }
     }
 }

@@ -38,4 +38,6 @@ pub enum PayloadKind {
     Nad,
     /// Nodes.
     Node,
+    /// BGPSessionGroups of BGP speakers.
+    Speaker,
 }

@@ -21,6 +21,7 @@ mod preview;
 mod probe;
 mod report;
 mod routing;
+mod speaker;
 pub mod subject;
 mod sysctl;
 mod text;
@@ -60,6 +61,7 @@ pub use report::{
     Outcome, Rejection, Report, Rollback, Station, VLAN_TAKEN_OFF,
 };
 pub use routing::{DeviceRole, FabricVrf, RoutedInterface, VrfRoute, routed_description, vrf_description};
+pub use speaker::{ANNOUNCED_TO_ALL, Speaker, SpeakerDesired, SpeakerSessions};
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
 pub use text::Text;

@@ -249,6 +249,11 @@ pub enum Applied {
         /// It exists and is ours.
         present: bool,
     },
+    /// What a BGP speaker knows of a BGPSessionGroup.
+    Speaker {
+        /// Its objects exist and are ours.
+        present: bool,
+    },
     /// On a node.
     Node {
         /// The networks of the host, by name; missing or deviating ones may be omitted.

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::{Check, Fact, Name, Problem, count, listed, selects};
 
 /// The operator's admission policies. Each has a binding of its name.
-pub const OWN: [&str; 6] = [
+pub const OWN: [&str; 7] = [
+    "eno-driver-bgp-speakers",
     "eno-driver-nads",
     "eno-engine-samples",
     "eno-engine-specs",

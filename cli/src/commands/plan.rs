@@ -181,6 +181,11 @@ fn tables(plan: &Plan, nats_known: bool) {
         ["NETWORK ATTACHMENT DEFINITION", "CHANGE"],
         nads.map(|nad| [format!("{}/{}", nad.namespace, nad.name), act(nad.act).into()]),
     );
+    let peers = forecast.speakers.iter().flat_map(|speaker| {
+        let peers = speaker.peers.iter();
+        peers.map(|(peer, change)| [speaker.group.clone(), peer.clone(), act(*change).into()])
+    });
+    table(["BGP SESSION GROUP", "PEER OF THE SPEAKER", "CHANGE"], peers);
     let networks = forecast.nodes.iter().flat_map(|node| {
         node.networks
             .iter()

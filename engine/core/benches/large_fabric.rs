@@ -167,7 +167,7 @@ impl Cluster {
         let applied = match &*desired {
             Desired::Fabric(fabric) => carried_out(fabric),
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(_) => return,
+            Desired::Node(_) | Desired::Speaker(_) => return,
         };
         let device = DeviceInfo { rollback: Some(Rollback::Persistent), ..DeviceInfo::default() };
         let report = Report {

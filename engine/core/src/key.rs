@@ -72,13 +72,15 @@ pub enum Target {
     Nad(Name, Name),
     /// A node, by name.
     Node(Name),
+    /// What BGP speakers know of a BGPSessionGroup, by name.
+    Speaker(Name),
 }
 
 impl fmt::Display for Target {
     /// The target's name in messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fabric(name) | Self::Node(name) => f.write_str(name),
+            Self::Fabric(name) | Self::Node(name) | Self::Speaker(name) => f.write_str(name),
             Self::Nad(namespace, name) => write!(f, "{namespace}/{name}"),
         }
     }

@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use eno_core::kinds::Family;
-use eno_core::{Event, Key, Kind, Selector};
-use eno_schemas::{BgpError, BgpState, HostNetwork, Ipam, Item, Phase};
+use eno_core::{Event, Key, Kind, Selector, Target};
+use eno_schemas::{
+    ANNOUNCED_TO_ALL, Applied, Bfd, BgpError, BgpState, Desired, Failure, HostNetwork, Ipam, Item, Note,
+    Outcome, Phase, Speaker, SpeakerSessions,
+};
 
 use crate::edits::{edit_attachment, edit_group, edit_subnet};
 use crate::fixtures::rejection;
@@ -86,6 +89,82 @@ fn each_node_has_an_interface_and_a_session() {
     assert_sessions(&w, &g, 4, 4);
     w.assert_paths_agree();
     w.assert_observer_agrees();
+}
+
+/// What the speaker is to know of `g`, and of whom.
+fn speaker(w: &World) -> Option<SpeakerSessions> {
+    match w.applied.get(&Target::Speaker("g".into()))? {
+        Desired::Speaker(speaker) => speaker.sessions.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn speaker_knows_the_gateways_and_the_nodes_with_addresses() {
+    let (mut w, g) = world();
+    assert_eq!(speaker(&w), None);
+    let bfd = Bfd { receive_interval: 300, transmit_interval: 400, detect_multiplier: 3 };
+    let group = edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| {
+        (spec.speaker, spec.bfd) = (Some(Speaker::MetalLB), Some(bfd));
+    });
+    w.apply_and_settle(group.clone());
+    w.assert_phase(&[&g], Phase::Ready, "");
+    let told = speaker(&w).unwrap();
+    assert_eq!((told.local_as, told.peer_as, told.hold_time), (64512, 65000, 90));
+    assert_eq!(told.peers, [("eno-g-10-1-0-1".to_owned(), "10.1.0.1".parse().unwrap())].into());
+    assert_eq!(told.hostnames, ["node1", "node2", "node3", "node4"].map(String::from).into());
+    // A node takes what the device sends.
+    assert_eq!(told.bfd.map(|bfd| (bfd.receive_interval, bfd.transmit_interval)), Some((400, 300)));
+    assert_eq!(w.statuses[&g].speaker_peers, ["eno-g-10-1-0-1"]);
+    w.assert_paths_agree();
+
+    // Its label may name a node otherwise than its object.
+    let labels =
+        [("pool", "a"), ("kubernetes.io/hostname", "second")].map(|(key, value)| (key.into(), value.into()));
+    w.nodes.insert("node2".into(), (labels.clone().into(), true));
+    w.engine.handle(Event::Node { name: "node2".into(), labels: labels.into(), ready: true });
+    w.remove_node("node1");
+    w.settle();
+    assert_eq!(speaker(&w).unwrap().hostnames, ["node3", "node4", "second"].map(String::from).into());
+
+    // The driver refuses it, tells something of it, or is away.
+    let target = Target::Speaker("g".into());
+    w.report(&target, Outcome::Applied, None, vec![rejection(Item::TARGET, "the name is taken")]);
+    w.settle();
+    w.assert_phase(&[&g], Phase::Error, "the BGP speaker: the name is taken");
+    w.report(
+        &target,
+        Outcome::Failed(Failure { unreachable: true, ..Failure::retryable("no MetalLB") }),
+        None,
+        vec![],
+    );
+    w.settle();
+    assert!(w.message(&g).contains("no MetalLB"), "{}", w.message(&g));
+    w.notes.insert(target.clone(), vec![Note::new(ANNOUNCED_TO_ALL, Item::TARGET, "name peers")]);
+    w.report(&target, Outcome::Applied, Some(Applied::Speaker { present: true }), vec![]);
+    w.settle();
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_eq!(
+        condition(&w.statuses[&g], "AnnouncedToAll").map(|one| one.message.to_string()).as_deref(),
+        Some("name peers")
+    );
+    w.notes.clear();
+
+    // Without a speaker, or without the group, it is to know nothing. The group waits for that.
+    w.apply_and_settle(edit_group(&group, |spec| spec.speaker = None));
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_eq!((speaker(&w), w.statuses[&g].speaker_peers.len()), (None, 0));
+    w.apply_and_settle(group);
+    assert!(speaker(&w).is_some());
+    w.silent.insert(target.clone());
+    w.delete_and_settle(&g);
+    w.assert_phase(&[&g], Phase::Terminating, "its removal from the BGP speaker is not confirmed yet");
+    w.restart_and_settle();
+    w.assert_phase(&[&g], Phase::Terminating, "its removal from the BGP speaker is not confirmed yet");
+    w.silent.clear();
+    w.settle();
+    assert!(!w.objects.contains_key(&g), "{}", w.message(&g));
+    assert_eq!(speaker(&w), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use eno_schemas::{HostNetwork, Ipam, Phase, Pool};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::edits::edit_subnet;
+use crate::edits::{edit_group, edit_subnet};
 use crate::fixtures::switch;
 use crate::world::*;
 
@@ -119,6 +119,9 @@ impl History {
                     self.clock += 1;
                     let (vrf, service) = (format!("v{name}"), format!("s{name}"));
                     let group = bgp_session_group(&format!("g{name}"), &vrf, &service, "cp");
+                    let group = edit_group(&group, |spec| {
+                        spec.speaker = (*name == 1).then_some(eno_schemas::Speaker::MetalLB);
+                    });
                     self.w.apply(created(group, self.clock));
                 }
             }

@@ -13,7 +13,7 @@ fn answer(w: &mut World, target: &Target) -> Report {
     let applied = match &command.desired {
         Desired::Fabric(fabric) => fabric.carried_out(),
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-        Desired::Node(_) => panic!("there are no agents"),
+        Desired::Node(_) | Desired::Speaker(_) => panic!("there are no agents"),
     };
     Report {
         applied: Some(applied),

@@ -234,7 +234,7 @@ fn commands_with_hashes_of_an_earlier_version_keep_their_confirmations() {
     let (mut w, s, a) = ready_world();
     w.nats.replace_hashes(|target, hash| match target {
         Target::Fabric(_) => format!("former-{}", &hash[..8]),
-        Target::Nad(..) | Target::Node(_) => hash.to_owned(),
+        Target::Nad(..) | Target::Node(_) | Target::Speaker(_) => hash.to_owned(),
     });
     w.restart();
     let switches: Vec<Target> = ["leaf1", "leaf2", "spine1", "spine2"].map(switch).into();

@@ -181,7 +181,7 @@ impl History {
         let switches = &self.w.drivers;
         let silent = self.w.silent.iter().filter_map(|target| match target {
             Target::Fabric(name) => Some(name),
-            Target::Nad(..) | Target::Node(_) => None,
+            Target::Nad(..) | Target::Node(_) | Target::Speaker(_) => None,
         });
         let unreachable: BTreeSet<&Name> = switches.dead.iter().chain(silent).collect();
         let present = self.desired.last().unwrap();

@@ -182,13 +182,15 @@ pub struct Left {
     pub switches: BTreeMap<String, SwitchVlans>,
     /// NetworkAttachmentDefinitions, as `namespace/name`.
     pub nads: Vec<String>,
+    /// Peers of BGP speakers.
+    pub peers: Vec<String>,
     /// Nodes with interfaces and bridges.
     pub nodes: Vec<String>,
 }
 
 /// What ENO's objects have on switches, on nodes and as NADs.
 pub fn left_behind(inventory: &Inventory) -> Left {
-    let DesiredState { switches, network_attachment_definitions, nodes } =
+    let DesiredState { switches, network_attachment_definitions, speaker_peers, nodes } =
         Observation::new(&inventory.cluster).desired();
     // A forecast knows no identifier of the cluster.
     let cluster = |data| Value::pointer(data, "/status/clusterID")?.as_str();
@@ -208,6 +210,7 @@ pub fn left_behind(inventory: &Inventory) -> Left {
     Left {
         switches,
         nads: network_attachment_definitions.into_keys().collect(),
+        peers: speaker_peers.into_iter().collect(),
         nodes: nodes.into_keys().collect(),
     }
 }
@@ -237,6 +240,9 @@ pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
     let verb = if stays { "leaves" } else { "removes" };
     if !left.nads.is_empty() {
         lines.push(format!("{verb} NetworkAttachmentDefinitions {}", listed(&left.nads)));
+    }
+    if !left.peers.is_empty() {
+        lines.push(format!("{verb} BGPPeers {}", listed(&left.peers)));
     }
     if !left.nodes.is_empty() {
         lines.push(format!("{verb} interfaces and bridges of ENO on nodes {}", listed(&left.nodes)));

@@ -474,7 +474,7 @@ pub fn switched_or_routed(observed: &ObservedConfig, cluster: &str) -> VlanSet {
 pub fn reported_vlans(applied: &Applied) -> VlanSet {
     match applied {
         Applied::Fabric { vlans, ports, .. } => ports.values().fold(vlans.clone(), |all, on| all.union(on)),
-        Applied::Nad { .. } | Applied::Node { .. } => VlanSet::EMPTY,
+        Applied::Nad { .. } | Applied::Node { .. } | Applied::Speaker { .. } => VlanSet::EMPTY,
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod leases;
 mod plan;
+mod speaker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +20,8 @@ use crate::status::bgp::Worker;
 use crate::{Key, Kind, Name};
 
 pub(crate) use plan::{gateways, nodes_of};
+pub(crate) use speaker::SPEAKER_DRIVER;
+use speaker::SpeakerTarget;
 
 /// All BGPSessionGroups with nodes.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub struct Groups {
     restore_queue: BTreeMap<Key, Vec<Worker>>,
     /// Groups to be planned.
     queue: BTreeSet<Key>,
+    /// By the name of a group: what speakers know of it.
+    speakers: BTreeMap<Name, SpeakerTarget>,
 }
 
 /// A BGPSessionGroup.
@@ -70,8 +75,8 @@ pub(crate) struct Parts<'a, 'b> {
 }
 
 /// The name of a group's interface on nodes, at most 15 bytes.
-fn interface_name(key: &Key) -> String {
-    let digest = Sha256::digest(key.name.as_bytes());
+fn interface_name(group: &str) -> String {
+    let digest = Sha256::digest(group.as_bytes());
     digest.iter().take(5).fold("eno-".to_owned(), |name, byte| name + &format!("{byte:02x}"))
 }
 

@@ -19,14 +19,14 @@ use crate::{Key, Kind, Name};
 const MAX_WORKERS: usize = 2000;
 
 /// What a group wants.
-struct Wanted<'a> {
-    spec: &'a BgpSessionGroupSpec,
+pub(super) struct Wanted<'a> {
+    pub spec: &'a BgpSessionGroupSpec,
     /// The nodes that take part.
     nodes: BTreeSet<Name>,
     /// The first node that is one too many.
     left_out: Option<Name>,
     /// By device: its addresses of the group's families.
-    gateways: BTreeMap<&'a Name, Vec<IpAddr>>,
+    pub gateways: BTreeMap<&'a Name, Vec<IpAddr>>,
     /// What each node needs an address of, or why it can't be had.
     needs: Result<BTreeMap<Family, AddressNeed>, String>,
     /// The network of the interfaces on nodes, and their MTU in bytes.
@@ -160,7 +160,7 @@ impl Groups {
             return;
         }
         let mut group = self.by_key.remove(key).unwrap_or_default();
-        group.interface = interface_name(key);
+        group.interface = interface_name(&key.name);
         (group.wake, group.problem) = (None, None);
         let taken = wanted.as_ref().map(|wanted| self.taken_nodes(store, wanted)).unwrap_or_default();
         group.plan_leases(parts, key, wanted.as_ref(), &taken);
@@ -171,7 +171,10 @@ impl Groups {
         self.by_key.insert(key.clone(), group);
         let workers: Vec<(&Name, Vec<IpNet>)> = self.workers(key).collect();
         let sessions = wanted.as_ref().map(|wanted| wanted.sessions(key, &workers));
+        let nodes = workers.iter().map(|(node, _)| *node);
+        let speaker = wanted.as_ref().and_then(|wanted| wanted.speaker_sessions(store, &key.name, nodes));
         parts.fabric.want_sessions(key, sessions, parts.cx.work);
+        self.want_speaker(store, key, speaker, parts.cx.work);
         parts.cx.work.evaluate.insert(key.clone());
         if is_over && !store.contains(key) {
             self.by_key.remove(key);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use eno_schemas::{Desired, Device};
 
 use super::Engine;
+use crate::bgp::SPEAKER_DRIVER;
 use crate::fabric::{Fabric, IssuedState};
 use crate::nad::NAD_DRIVER;
 use crate::node::NODE_DRIVER;
@@ -25,6 +26,9 @@ impl Engine {
             Target::Node(name) => {
                 let desired = self.node.render(name, &self.config.cluster)?;
                 Some((NODE_DRIVER.into(), desired.into()))
+            }
+            Target::Speaker(name) => {
+                Some((SPEAKER_DRIVER.into(), self.groups.speaker_desired(name)?.clone().into()))
             }
         }
     }

@@ -24,7 +24,7 @@ use eno_schemas::Phase;
 
 use reports::Startup;
 
-use crate::bgp::{Groups, Parts};
+use crate::bgp::{Groups, Parts, SPEAKER_DRIVER};
 use crate::evaluate::{Evaluator, Statuses, stalled, write};
 use crate::fabric::{Fabric, vrfs};
 use crate::kinds::Spec;
@@ -469,6 +469,9 @@ impl Engine {
         self.schedule.live_drivers = alive;
         if changed.contains(NAD_DRIVER) {
             self.nad.reevaluate_all(&self.store, &mut self.work);
+        }
+        if changed.contains(SPEAKER_DRIVER) {
+            self.groups.reevaluate_speakers(&mut self.work);
         }
         for (driver, name) in
             changed.iter().filter_map(|driver| Some((driver, driver.strip_prefix("node/")?)))

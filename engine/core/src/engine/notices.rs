@@ -17,7 +17,7 @@ impl Engine {
         match target {
             Target::Fabric(name) => self.announce_changes_by_others(name, report),
             Target::Node(name) => self.announce_repairs(name, report),
-            Target::Nad(..) => {}
+            Target::Nad(..) | Target::Speaker(_) => {}
         }
     }
 

@@ -79,6 +79,9 @@ impl Engine {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, &namespace, &name);
                     self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
                 }
+                (Target::Speaker(name), Desired::Speaker(desired)) if *desired.name == *name => {
+                    self.groups.restore_speaker(&self.store, desired, &mut self.work);
+                }
                 _ => {}
             }
         }
@@ -140,6 +143,7 @@ impl Engine {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 self.nad.report(&self.store, &key, report, &mut self.work);
             }
+            Target::Speaker(name) => self.groups.speaker_reported(name, report, &mut self.work),
             Target::Node(name) => {
                 if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
                     self.change_node(name, changes);

@@ -329,6 +329,7 @@ impl<'a> Evaluator<'a> {
                 }
                 if let Some(spec) = self.store.effective(key, Spec::bgp_session_group) {
                     inputs.add(spec);
+                    self.note_speaker(key, evaluation);
                 }
                 self.hosts.add_demand_inputs(key, &mut inputs);
             }

@@ -7,14 +7,14 @@ use std::net::IpAddr;
 use eno_schemas::{BgpError, BgpSession, BgpState};
 use ipnet::IpNet;
 
-use crate::bgp::gateways;
+use crate::bgp::{SPEAKER_DRIVER, gateways};
 use crate::evaluate::Evaluator;
 use crate::kinds::{BgpSessionGroupSpec, Spec};
 use crate::pods::state::NO_AGENTS;
 use crate::status::bgp::{Session, Sessions};
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Aspect, Hop, HopState, Part};
-use crate::{Key, Kind, Name};
+use crate::{ConditionReason, ConditionType, Key, Kind, Name};
 
 /// NOTIFICATION codes and subcodes (RFC 4271, section 4.5; RFC 4486).
 const BAD_PEER_AS: (u8, u8) = (2, 2);
@@ -57,6 +57,9 @@ impl<'a> Evaluator<'a> {
             let state = target.network_hop(name, None, None, target.bridge_since(name));
             let part = Part::Network { node, noun: "interface", network: name, aspect: Aspect::Whole };
             visit(self.hosts.hop(node, part, state));
+        }
+        if let Some(state) = self.groups.speaker_hop(key) {
+            visit(Hop { part: Part::Speaker, state: state.waiting_for(|| self.wait(SPEAKER_DRIVER)) });
         }
         let vrf = self.store.effective(&Key::cluster(Kind::VRF, &spec.vrf), Spec::vrf);
         let vrf = vrf.map_or(&*spec.vrf, |vrf| vrf.device_name(&spec.vrf));
@@ -109,6 +112,14 @@ impl<'a> Evaluator<'a> {
         Some(Sessions { listed, all, established })
     }
 
+    /// Adds the condition AnnouncedToAll when the driver of speakers reports it.
+    pub(super) fn note_speaker(&self, key: &Key, evaluation: &mut Evaluation) {
+        let kind = ConditionType::AnnouncedToAll;
+        if let Some(note) = self.groups.speaker_notes(key).find(|note| note.kind == kind.as_ref()) {
+            evaluation.note(kind, true, ConditionReason::ReportedByDriver, note.message.as_str());
+        }
+    }
+
     /// The first thing that is not confirmed to be gone of a group which is being deleted.
     pub(super) fn remains_of_sessions(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         if key.kind != Kind::BGPSessionGroup {
@@ -124,6 +135,11 @@ impl<'a> Evaluator<'a> {
                     self.wait(&device.driver)
                 ),
             });
+        }
+        if let Some(state) = self.groups.speaker_hop(key) {
+            let state = state.waiting_for(|| self.wait(SPEAKER_DRIVER));
+            let hop = Hop { part: Part::Speaker, state };
+            return Some(format!("its removal from {}", hop.message().unwrap_or_default()));
         }
         let node = self.groups.remaining_node(key)?;
         evaluation.waits_on = Some(node.clone());

@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     workers: Vec<Worker>,
     /// The sessions of a BGPSessionGroup.
     sessions: Option<Sessions>,
+    /// The names of the speaker's objects for its gateways.
+    speaker_peers: Vec<String>,
     /// The revision of the leases.
     leased: u64,
     /// The answer to its request for new probes.
@@ -90,6 +92,7 @@ impl Evaluator<'_> {
             nodes: self.pods.nodes_with(key),
             workers: self.groups.listed(key),
             sessions: self.sessions(key),
+            speaker_peers: self.groups.speaker_peers(key),
             leased: self.pods.pods.lease_revision(key).max(self.groups.lease_revision(key)),
             verification: self.verification(key),
         }
@@ -241,6 +244,7 @@ fn build(
         fixed_addresses: facts.fixed_addresses.clone(),
         workers: facts.workers.clone(),
         sessions: facts.sessions.clone(),
+        speaker_peers: facts.speaker_peers.clone(),
         leased: facts.leased,
         verification: facts.verification.clone(),
         ready_inputs: evaluation.inputs.filter(|_| *phase == Phase::Ready),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use eno_schemas::Bfd;
+use eno_schemas::{Bfd, Speaker};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,12 @@ pub struct BgpSessionGroupSpec {
     /// The Secret with the password, for the driver of the devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_secret: Option<Name>,
+    /// The speaker on the nodes that ENO configures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<Speaker>,
+    /// The Secret with the password in the namespace of the speaker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker_secret: Option<Name>,
     /// The maximum that a node announces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_prefixes: Option<u32>,

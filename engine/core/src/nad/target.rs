@@ -3,75 +3,55 @@
 use std::collections::BTreeSet;
 
 use eno_schemas::{
-    Cni, Desired, Failure, InterfaceType, Item, NadDesired, NadOwner, NadVlans, Outcome, Rejection, Report,
-    VlanAttachment, VlanId, VlanType,
+    Cni, Desired, InterfaceType, NadDesired, NadOwner, NadVlans, Report, VlanAttachment, VlanId, VlanType,
 };
 
 use crate::kinds::Plugin;
 use crate::status::hop::HopState;
+use crate::status::whole::WholeTarget;
 use crate::{Key, Name};
 
 /// The state of one NAD.
 #[derive(Debug)]
 pub struct NadTarget {
-    /// The hash of the desired state, to compare with that of a report.
-    hash: Box<str>,
+    /// Its desired state and the last report.
+    whole: WholeTarget,
     /// The hash of the desired state if nothing were leased.
     inputs: Box<str>,
     /// It has to exist.
     pub wanted: bool,
     /// `metadata.uid` of the attachment that it belongs to.
     pub uid: Name,
-    /// The last report.
-    reported: Option<LastReport>,
-}
-
-#[derive(Debug)]
-struct LastReport {
-    /// The hash of the reported state.
-    hash: Box<str>,
-    /// The rejections. A failure counts as one, since the NAD is all that the report is about.
-    rejected: Vec<Rejection>,
 }
 
 impl NadTarget {
     /// A NAD that nothing is known of.
     pub fn new(uid: Name) -> Self {
-        Self { hash: "".into(), inputs: "".into(), wanted: false, uid, reported: None }
+        Self { whole: WholeTarget::default(), inputs: "".into(), wanted: false, uid }
     }
 
     /// Sets the desired state, and what it would be if nothing were leased. Returns true when it is new.
     pub fn want(&mut self, desired: &Desired, unleased: &Desired) -> bool {
-        let hash = desired.hash().into_boxed_str();
-        self.inputs = if unleased == desired { hash.clone() } else { unleased.hash().into_boxed_str() };
+        let is_new = self.whole.want(desired);
+        self.inputs = if unleased == desired { self.whole.hash().into() } else { unleased.hash().into() };
         self.wanted = matches!(desired, Desired::Nad(NadDesired { attachment: Some(_), .. }));
-        let new = hash != self.hash;
-        self.hash = hash;
-        new
+        is_new
     }
 
     /// The desired state could not be rendered, since a referenced object is gone. It counts as new when that is
     /// back.
     pub fn mark_unpublished(&mut self) {
-        self.hash = "".into();
+        self.whole.mark_unpublished();
     }
 
     /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) {
-        let rejected = match report.outcome {
-            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return,
-            Outcome::Failed(Failure { reason, retryable, unreachable }) => {
-                vec![Rejection { item: Item::TARGET, reason, retryable, unreachable }]
-            }
-            Outcome::Applied => report.rejected,
-        };
-        self.reported = Some(LastReport { hash: report.generation.hash.into_boxed_str(), rejected });
+        self.whole.report(report);
     }
 
     /// Its state.
     pub fn hop(&self) -> HopState<'_> {
-        let last = self.reported.as_ref().filter(|last| last.hash == self.hash);
-        HopState::of_report(last.into_iter().flat_map(|last| &last.rejected), last.is_some(), None)
+        self.whole.hop()
     }
 
     /// The part of a ready attachment's inputs that is about the NAD. Leases don't change it.

@@ -76,7 +76,7 @@ impl Schedule {
                 let (desired, hash) = (Arc::new(command.desired.clone()), generation.hash.clone());
                 let tree = match &*desired {
                     Desired::Fabric(desired) => Some(Tree::of(desired)),
-                    Desired::Nad(_) | Desired::Node(_) => None,
+                    Desired::Nad(_) | Desired::Node(_) | Desired::Speaker(_) => None,
                 };
                 let tree = tree.filter(|tree| tree.root().to_string() == hash).map(Arc::new);
                 let participant = Participant { target, driver, desired, tree, hash };

@@ -387,7 +387,7 @@ impl Schedule {
     fn is_alive(&self, driver: &Name, target: &Target) -> bool {
         match target {
             Target::Node(node) => self.live_drivers.contains(&instance_of(driver, node)),
-            Target::Fabric(_) | Target::Nad(..) => self.live_drivers.contains(driver),
+            Target::Fabric(_) | Target::Nad(..) | Target::Speaker(_) => self.live_drivers.contains(driver),
         }
     }
 
@@ -512,6 +512,6 @@ pub fn instance_of(driver: &str, target: &str) -> Name {
 fn fairness_key(target: &Target) -> &str {
     match target {
         Target::Nad(namespace, _) => namespace,
-        Target::Fabric(_) | Target::Node(_) => "",
+        Target::Fabric(_) | Target::Node(_) | Target::Speaker(_) => "",
     }
 }

@@ -113,7 +113,7 @@ impl OpenTransaction {
         let bound = self.participants.iter().filter(|(_, part)| part.stage != Stage::Released);
         bound.filter_map(|(target, _)| match target {
             Target::Fabric(name) => Some(name.clone()),
-            Target::Nad(..) | Target::Node(_) => None,
+            Target::Nad(..) | Target::Node(_) | Target::Speaker(_) => None,
         })
     }
 

@@ -17,6 +17,8 @@ pub enum ConditionType {
     AddressesSeparate,
     /// No two pods get the same address.
     AddressesUnique,
+    /// What announces addresses by the speaker does so to all its peers.
+    AnnouncedToAll,
     /// A change of the device can be rolled back.
     CanRollBack,
     /// The clock of the driver differs from that of the engine.
@@ -265,6 +267,7 @@ mod tests {
             (ConditionType::VlanTakenOff, eno_schemas::VLAN_TAKEN_OFF),
             (ConditionType::NoMacTable, eno_schemas::NO_MAC_TABLE),
             (ConditionType::NoBgpState, eno_schemas::NO_BGP_STATE),
+            (ConditionType::AnnouncedToAll, eno_schemas::ANNOUNCED_TO_ALL),
         ] {
             assert_eq!(kind.to_string(), text);
             assert_eq!(text.parse(), Ok(kind));

@@ -169,6 +169,8 @@ pub enum Part<'a> {
         /// The VLAN.
         vlan: VlanId,
     },
+    /// What a BGP speaker on the nodes knows.
+    Speaker,
     /// A BGP session of a node with a device.
     Session {
         /// The node.
@@ -359,7 +361,7 @@ impl<'a> Part<'a> {
         match self {
             Self::Pod(_) | Self::Sample | Self::Agents => Tier::Pods,
             Self::Interface { .. } | Self::Removal { .. } | Self::Nad => Tier::Interfaces,
-            Self::PodBridge { .. } | Self::Network { .. } => Tier::Bridges,
+            Self::PodBridge { .. } | Self::Network { .. } | Self::Speaker => Tier::Bridges,
             Self::Nic { .. } => Tier::Nics,
             Self::Port { leads_to: Some(LeadsTo::Node { .. }), .. } => Tier::Leaves,
             Self::Port { leads_to: Some(LeadsTo::PhysicalNetwork(_)), .. }
@@ -376,7 +378,7 @@ impl<'a> Part<'a> {
     pub fn condition(self) -> ConditionType {
         match self {
             Self::Nad => ConditionType::NadReady,
-            Self::Network { .. } | Self::Nic { .. } => ConditionType::NodesReady,
+            Self::Network { .. } | Self::Nic { .. } | Self::Speaker => ConditionType::NodesReady,
             Self::Pod(_)
             | Self::Sample
             | Self::Agents
@@ -466,6 +468,7 @@ impl fmt::Display for Part<'_> {
             Self::Session { node, device, address } => {
                 write!(f, "BGP session of Node {node} with {address} of FabricDevice {device}")
             }
+            Self::Speaker => f.write_str("the BGP speaker"),
             Self::Link => f.write_str("the link"),
             Self::Change(Some(device)) => write!(f, "FabricDevice {device}: the change"),
             Self::Change(None) => f.write_str("the change"),

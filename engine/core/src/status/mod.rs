@@ -7,6 +7,7 @@ pub mod evaluation;
 pub mod hop;
 pub mod inputs;
 pub mod pods;
+pub mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Status {
     pub workers: Vec<bgp::Worker>,
     /// The sessions of a BGPSessionGroup.
     pub sessions: Option<bgp::Sessions>,
+    /// The names of the speaker's objects for the gateways of a BGPSessionGroup.
+    pub speaker_peers: Vec<String>,
     /// The revision of the leases in `workers`, `pods`, `node_addresses` and `fixed_addresses`, for [`crate::Event::StatusWritten`]. It is not written.
     pub leased: u64,
     /// The answer to the last request for new probes that was carried out.

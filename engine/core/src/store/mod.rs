@@ -113,6 +113,11 @@ impl Store {
         self.nodes.iter()
     }
 
+    /// The labels of a node; `None`: there is no such node.
+    pub fn node_labels(&self, name: &str) -> Option<&Labels> {
+        self.nodes.get(name)
+    }
+
     /// The labels of a namespace.
     pub fn namespace(&self, name: &Name) -> Option<&Labels> {
         self.namespaces.get(name)

@@ -410,7 +410,7 @@ fn report_on(
 ) -> Report {
     let applied = match target {
         Target::Nad(..) => Applied::Nad { present: state.is_some() },
-        Target::Fabric(_) | Target::Node(_) => {
+        Target::Fabric(_) | Target::Node(_) | Target::Speaker(_) => {
             let fabric = state.and_then(as_fabric);
             let ports = fabric.into_iter().flat_map(|state| &state.ports);
             let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();

@@ -117,7 +117,7 @@ pub fn refuse(
 pub fn as_fabric(desired: &Desired) -> Option<&FabricDesired> {
     match desired {
         Desired::Fabric(fabric) => Some(fabric),
-        Desired::Nad(_) | Desired::Node(_) => None,
+        Desired::Nad(_) | Desired::Node(_) | Desired::Speaker(_) => None,
     }
 }
 
@@ -426,6 +426,7 @@ impl World {
                 applied_by_node(node, rejected, &self.path_mtus, probes, addresses)
             }
             Some(Desired::Nad(nad)) => Applied::Nad { present: nad.attachment.is_some() },
+            Some(Desired::Speaker(speaker)) => Applied::Speaker { present: speaker.sessions.is_some() },
             None => match &command.desired {
                 Desired::Fabric(_) => Applied::Fabric {
                     vlans: VlanSet::EMPTY,
@@ -439,6 +440,7 @@ impl World {
                     bgp: BTreeMap::new(),
                 },
                 Desired::Nad(_) => Applied::Nad { present: false },
+                Desired::Speaker(_) => Applied::Speaker { present: false },
                 Desired::Node(_) => Applied::Node {
                     networks: BTreeMap::new(),
                     pods: BTreeMap::new(),
@@ -481,7 +483,7 @@ impl World {
         }
         let name = match target {
             Target::Fabric(name) => Some(name),
-            Target::Nad(..) | Target::Node(_) => None,
+            Target::Nad(..) | Target::Node(_) | Target::Speaker(_) => None,
         };
         let rollback = name.filter(|_| self.transactions).map(|name| {
             let cannot = self.drivers.without_rollback.contains(name);

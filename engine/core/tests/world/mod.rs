@@ -539,7 +539,7 @@ impl World {
 fn live_drivers<'a>(nodes: impl Iterator<Item = &'a Name>) -> BTreeSet<Name> {
     let agents = NODES.into_iter().chain(nodes.map(|node| &**node));
     let agents = agents.map(|node| Name::from(format!("node/{node}")));
-    ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
+    ["netconf", "nad", "bgp-speaker"].map(Name::from).into_iter().chain(agents).collect()
 }
 
 /// What a new engine reads of a status: of pods only what was written before a node got it.

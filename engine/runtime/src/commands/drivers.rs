@@ -34,12 +34,15 @@ const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The driver whose targets are nodes.
 pub const NODE_DRIVER: &str = "node";
+/// The driver whose targets are BGPSessionGroups.
+const SPEAKER_DRIVER: &str = "bgp-speaker";
 
 /// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
 pub fn target(driver: &str, name: &str) -> Target {
     match name.split_once('/') {
         Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
         None if driver == NODE_DRIVER => Target::Node(name.into()),
+        None if driver == SPEAKER_DRIVER => Target::Speaker(name.into()),
         None => Target::Fabric(name.into()),
     }
 }
@@ -484,6 +487,7 @@ mod tests {
         assert_eq!(driver_and_target("eno.v1.command.netconf.a=4"), None);
         assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
         assert_eq!(target("node", "a"), Target::Node("a".into()));
+        assert_eq!(target("bgp-speaker", "a"), Target::Speaker("a".into()));
         assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));
     }
 

@@ -49,7 +49,7 @@ impl SwitchState {
     pub fn payload(&self, part: PartHash) -> Option<Vec<u8>> {
         match &*self.desired {
             Desired::Fabric(fabric) => self.tree.payload(fabric, part),
-            Desired::Nad(_) | Desired::Node(_) => None,
+            Desired::Nad(_) | Desired::Node(_) | Desired::Speaker(_) => None,
         }
     }
 

@@ -36,6 +36,8 @@ pub struct DesiredState {
     pub switches: BTreeMap<String, (String, FabricDesired)>,
     /// The desired NetworkAttachmentDefinitions, by `<namespace>/<name>`.
     pub network_attachment_definitions: BTreeMap<String, NadDesired>,
+    /// The names of the objects of BGP speakers.
+    pub speaker_peers: BTreeSet<String>,
     /// The nodes with a desired state, by name.
     pub nodes: BTreeMap<String, NodeDesired>,
 }
@@ -117,6 +119,10 @@ impl Observation {
                     state.network_attachment_definitions.insert(target.to_string(), nad.clone());
                 }
                 Desired::Nad(_) => {}
+                Desired::Speaker(speaker) => {
+                    let sessions = speaker.sessions.iter();
+                    state.speaker_peers.extend(sessions.flat_map(|one| one.peers.keys().cloned()));
+                }
                 Desired::Node(node) => drop(state.nodes.insert(target.to_string(), node.clone())),
             }
         }

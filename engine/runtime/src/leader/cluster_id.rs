@@ -124,7 +124,7 @@ impl Sources<'_> {
         let id = |desired| match desired {
             Desired::Fabric(desired) => Some(desired.cluster),
             Desired::Node(desired) => Some(desired.cluster),
-            Desired::Nad(_) => None,
+            Desired::Nad(_) | Desired::Speaker(_) => None,
         };
         Ok(commands.into_iter().filter_map(|stored| id(stored.command?.desired)).collect())
     }

@@ -70,6 +70,7 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
     let names = status.connection_points.iter().map(|name| &**name);
     let points = first_entries(names, MAX_NAMES, MAX_LIST_BYTES);
     let ports = first_entries(status.switch_ports.iter(), MAX_NAMES, MAX_LIST_BYTES);
+    let peers = first_entries(status.speaker_peers.iter(), MAX_NAMES, MAX_LIST_BYTES);
     let bridges = first_entries(bridges(status).into_iter(), MAX_ENTRIES, MAX_LIST_BYTES);
     let (device, more) = bounded(status.device.clone().unwrap_or_default());
     let capabilities = (device.capabilities, more);
@@ -121,6 +122,7 @@ fn resource_status<P: From<Phase>>(kind: Kind, status: &Status) -> crds::Status<
         sessions: sessions.iter().flat_map(|sessions| &sessions.listed).map(session).collect(),
         all_sessions: sessions.map(|sessions| number(sessions.all)),
         established_sessions: sessions.map(|sessions| number(sessions.established)),
+        speaker_peers: texts(shown(peers, "speakerPeers", &mut left_out)),
         left_out,
         links,
         pods,

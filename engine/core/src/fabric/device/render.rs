@@ -51,7 +51,7 @@ impl SwitchState {
     pub(super) fn fabric(&self) -> Option<&FabricDesired> {
         match &*self.desired {
             Desired::Fabric(desired) => Some(desired),
-            Desired::Nad(_) | Desired::Node(_) => None,
+            Desired::Nad(_) | Desired::Node(_) | Desired::Speaker(_) => None,
         }
     }
 }

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::{Key, Name, Observed, Participant, PodView, Status, Target};
-use eno_schemas::{Desired, FabricDesired, FabricVrf, Phase, RoutedInterface, VlanId, VlanSet};
+use eno_schemas::{
+    Desired, FabricDesired, FabricVrf, Phase, RoutedInterface, SpeakerDesired, SpeakerSessions, VlanId,
+    VlanSet,
+};
 use serde::Serialize;
 
 use super::ClusterState;
@@ -20,6 +23,8 @@ pub struct Forecast {
     pub switches: Vec<SwitchForecast>,
     /// NetworkAttachmentDefinitions that would change.
     pub network_attachment_definitions: Vec<NadForecast>,
+    /// What BGP speakers know that would change.
+    pub speakers: Vec<SpeakerForecast>,
     /// Nodes whose networks would change.
     pub nodes: Vec<NodeForecast>,
     /// Running pods whose interfaces would change.
@@ -150,6 +155,16 @@ pub struct NadForecast {
     pub name: String,
     /// Its change.
     pub act: Action,
+}
+
+/// What a BGP speaker knows of one BGPSessionGroup.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpeakerForecast {
+    /// The BGPSessionGroup.
+    pub group: String,
+    /// Peers of the speaker that would be created, changed or removed, by name.
+    pub peers: BTreeMap<String, Action>,
 }
 
 /// One node.
@@ -285,6 +300,18 @@ fn add_target(
             let act = act(is_present(was), is_present(is));
             let (namespace, name) = (namespace.to_string(), name.to_string());
             forecast.network_attachment_definitions.push(NadForecast { namespace, name, act });
+        }
+        Target::Speaker(name) => {
+            let of = |desired: Option<&Desired>| -> BTreeMap<String, SpeakerSessions> {
+                let Some(Desired::Speaker(SpeakerDesired { sessions: Some(sessions), .. })) = desired else {
+                    return BTreeMap::new();
+                };
+                sessions.peers.keys().map(|peer| (peer.clone(), sessions.clone())).collect()
+            };
+            let peers = acts(&of(was), &of(is));
+            if !peers.is_empty() {
+                forecast.speakers.push(SpeakerForecast { group: name.to_string(), peers });
+            }
         }
         Target::Node(name) => {
             let of = |desired: Option<&'_ Desired>| match desired {

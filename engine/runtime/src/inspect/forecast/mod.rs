@@ -16,7 +16,7 @@ pub(crate) use cluster_state::clean;
 pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
 pub use diff::{
     Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,
-    RoutedForecast, SwitchForecast,
+    RoutedForecast, SpeakerForecast, SwitchForecast,
 };
 
 use simulation::Simulation;

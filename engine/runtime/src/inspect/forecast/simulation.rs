@@ -126,6 +126,7 @@ impl Answers for Simulated {
             _ if self.unreachable.contains(target) => return None,
             Desired::Fabric(fabric) => fabric.carried_out(),
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
+            Desired::Speaker(speaker) => Applied::Speaker { present: speaker.sessions.is_some() },
             Desired::Node(node) => node.carried_out(|_, link| AppliedLink {
                 // The PID of the container is not known.
                 host_name: None,

@@ -73,6 +73,7 @@ fn of_resource<P: Into<Option<Phase>>>(kind: Kind, source: crds::Status<P>) -> S
         fixed_addresses: source.fixed_addresses.into_iter().filter_map(fixed_address).collect(),
         workers: source.workers.into_iter().map(worker).collect(),
         sessions: source.all_sessions.map(|all| sessions(all, source.established_sessions, source.sessions)),
+        speaker_peers: source.speaker_peers,
         leased: 0,
         ready_inputs: inputs(source.ready_inputs),
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use eno_core::Name;
 use eno_core::kinds::{BgpSessionGroupSpec, Family, Invalid};
 use eno_nbi_crds as crds;
-use eno_schemas::Bfd;
+use eno_schemas::{Bfd, Speaker};
 use ipnet::IpNet;
 
 use super::optional_selector;
@@ -41,6 +42,15 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
         let problem = "Prefix needs Password: any host with an address of the Subnet could open a session";
         return Err(Invalid::new("Neighbours", problem));
     }
+    let speaker = match source.speaker {
+        crds::Speaker::None => None,
+        crds::Speaker::MetalLB => Some(Speaker::MetalLB),
+    };
+    let speaker_secret = source.password.as_ref().and_then(|own| own.speaker_secret_name.as_deref());
+    if source.password.is_some() && speaker_secret.is_some() != speaker.is_some() {
+        let problem = "goes with a Speaker: give it where ENO configures the speaker, and only there";
+        return Err(Invalid::new("Password.SpeakerSecretName", problem));
+    }
     Ok(BgpSessionGroupSpec {
         vrf: source.vrf.as_str().into(),
         service: source.l2_service.as_str().into(),
@@ -58,6 +68,8 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
         }),
         graceful_restart: source.graceful_restart.map(|own| own.restart_time),
         device_secret: source.password.as_ref().map(|own| own.device_secret_name.as_str().into()),
+        speaker,
+        speaker_secret: speaker_secret.map(Name::from),
         maximum_prefixes: source.maximum_prefixes,
         accept_prefixes,
         announce_prefixes: prefixes("AnnouncePrefixes", &source.announce_prefixes)?,

@@ -1,0 +1,4 @@
+//! The driver with a real API server.
+
+mod api;
+mod cluster;
