@@ -41,7 +41,7 @@ async fn missing_definitions_are_named(cluster: &Cluster) {
 async fn definitions_that_refuse_as_numbers_are_named(cluster: &Cluster) {
     cluster.install_metallb("int32").await;
     let (driver, mut changes) = cluster.driver().await;
-    let refused = rejection(reconcile(&driver, "old", Some(sessions(&["10.9.0.254"]))).await);
+    let refused = rejection(&reconcile(&driver, "old", Some(sessions(&["10.9.0.254"]))).await);
     assert!(refused.contains("install the CustomResourceDefinitions of MetalLB v0.16.2"), "{refused}");
     cluster.install_metallb("int64").await;
     changes.of("old").await;
@@ -111,7 +111,7 @@ async fn objects_of_others_stay(cluster: &Cluster) {
         ("theirs", "10.9.0.254", "of somebody else has the address"),
     ] {
         cluster.create_foreign(Kind::BgpPeer, name, spec(address)).await;
-        let refused = rejection(reconcile(&driver, "pool", Some(sessions(&["10.9.0.254"]))).await);
+        let refused = rejection(&reconcile(&driver, "pool", Some(sessions(&["10.9.0.254"]))).await);
         assert!(refused.contains(expected), "{refused}");
         assert_eq!(reconcile(&driver, "pool", None).await, done(false));
         let theirs = cluster.objects(Kind::BgpPeer);
@@ -121,7 +121,7 @@ async fn objects_of_others_stay(cluster: &Cluster) {
     }
     assert_eq!(reconcile(&driver, "pool", Some(sessions(&["10.9.0.254"]))).await, done(true));
     // Another group has an equal name for its gateway.
-    let refused = rejection(reconcile(&driver, "other", Some(sessions(&["10.9.0.254"]))).await);
+    let refused = rejection(&reconcile(&driver, "other", Some(sessions(&["10.9.0.254"]))).await);
     assert!(refused.contains("the name is taken"), "{refused}");
     assert_eq!(reconcile(&driver, "pool", None).await, done(false));
 }

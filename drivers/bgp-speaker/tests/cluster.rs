@@ -180,7 +180,7 @@ pub fn failure(reconciled: Reconciled) -> Failure {
 
 /// The reason of a rejection.
 #[track_caller]
-pub fn rejection(reconciled: Reconciled) -> String {
+pub fn rejection(reconciled: &Reconciled) -> String {
     let [rejection] = reconciled.rejected.as_slice() else { panic!("{reconciled:?}") };
     rejection.reason.to_string()
 }

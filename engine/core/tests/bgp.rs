@@ -145,7 +145,7 @@ fn speaker_knows_the_gateways_and_the_nodes_with_addresses() {
     w.settle();
     w.assert_phase(&[&g], Phase::Ready, "");
     assert_eq!(
-        condition(&w.statuses[&g], "AnnouncedToAll").map(|one| one.message.to_string()).as_deref(),
+        condition(&w.statuses[&g], "AnnouncedToAll").map(|one| one.message.as_str()),
         Some("name peers")
     );
     w.notes.clear();

@@ -142,7 +142,7 @@ pub async fn writes_are_guarded_against_races(cluster: &Cluster) {
     cluster.namespace("race").await;
     let wanted = match command("race", "net", "uid-1", Some(ovs(13))).desired {
         Desired::Nad(desired) => DesiredNad::new(&desired, render("net", &ovs(13)).expect("a configuration")),
-        Desired::Fabric(_) | Desired::Node(_) => unreachable!("a NAD was asked for"),
+        Desired::Fabric(_) | Desired::Node(_) | Desired::Speaker(_) => unreachable!("a NAD was asked for"),
     };
     let nads = cluster.nads("race");
     // A NAD without managed fields conflicts with nothing; only the guard protects it.

@@ -116,7 +116,7 @@ impl Groups {
 
     /// Restores the command of a former leader. What is not planned is to go.
     pub(crate) fn restore_speaker(&mut self, store: &Store, desired: SpeakerDesired, work: &mut Work) {
-        let key = Key::cluster(Kind::BGPSessionGroup, &desired.name);
+        let key = Key::cluster(Kind::BGPSessionGroup, &Name::from(desired.name.as_str()));
         if self.speakers.contains_key(&key.name) {
             return;
         }

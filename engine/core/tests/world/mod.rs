@@ -473,7 +473,7 @@ impl World {
     pub fn nad(&self, namespace: &str, name: &str) -> Option<VlanAttachment> {
         match self.applied.get(&Target::Nad(namespace.into(), name.into()))? {
             Desired::Nad(nad) => nad.attachment.clone(),
-            Desired::Fabric(_) | Desired::Node(_) => None,
+            Desired::Fabric(_) | Desired::Node(_) | Desired::Speaker(_) => None,
         }
     }
 
