@@ -58,7 +58,7 @@ OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 
 # The crash tests at every point, and the modules called `lanes`; properties and histories with all their cases.
 LANES := properties transaction_scale large_answers scale crash_at_api crash_at_nats crash_at_netconf mutants ha soak nats callbacks \
-  openstack vm book ui toy in_cluster
+  openstack vm book ui toy metallb in_cluster
 # One lane, or several: make lanes LANE="ha vm"
 LANE ?= $(LANES)
 $(foreach lane,$(filter-out $(LANES),$(LANE)),$(error $(lane) is none of the lanes: $(LANES)))
@@ -71,7 +71,7 @@ $(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst @,$(pla
 # Two of three runs: all take 35 minutes.
 RUN_crash_at_nats := ENO_CRASH_ALL=$${ENO_CRASH_ALL_AT_NATS:-147} $(RUN_crash_at_nats)
 RUN_mutants := { $(TEST) --test tests -- mutants::lanes:: && $(subst @,mutants,$(RUN_crash)); }
-$(foreach lane,ha soak book ui toy,$(eval RUN_$(lane) := $(TEST) --test tests -- lanes::$(lane):: --include-ignored))
+$(foreach lane,ha soak book ui toy metallb,$(eval RUN_$(lane) := $(TEST) --test tests -- lanes::$(lane):: --include-ignored))
 RUN_nats := $(TEST) --test tests -- nats::lanes:: --include-ignored
 RUN_callbacks := $(TEST) --lib -- callbacks::tests::lanes:: --include-ignored
 RUN_openstack := $(TEST) --test tests -- cloud::lanes:: openstack::lanes:: --include-ignored

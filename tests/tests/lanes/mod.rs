@@ -5,6 +5,7 @@ mod book;
 mod crash;
 mod ha;
 mod in_cluster;
+mod metallb;
 mod soak;
 mod toy;
 mod ui;

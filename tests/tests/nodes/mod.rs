@@ -5,7 +5,7 @@ mod addresses;
 mod agent_crashes;
 mod bgp;
 mod daemon_set;
-mod gateway;
+pub mod gateway;
 pub mod hot_plug;
 pub mod in_cluster;
 mod monitoring;

@@ -32,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::security::canaries::Canary;
+use crate::security::service_accounts::BGP_SPEAKER;
 
 /// A text that is no secret and must be in all kinds of sources, as proof that they were read.
 pub const MARKER: &str = "mark-that-is-no-secret";
@@ -231,8 +232,8 @@ fn network(callback: &str, failing_endpoint: &str) -> String {
             "BGPSessionGroup",
             "name: record",
             "VRF: record, L2Service: record, ConnectionPoint: record, LocalASN: 64512, PeerASN: 65000, \
-             AddressFamilies: [IPv4], AcceptPrefixes: [203.0.113.0/24], AllowPods: true, \
-             Password: {DeviceSecretName: bgp}",
+             AddressFamilies: [IPv4], AcceptPrefixes: [203.0.113.0/24], AllowPods: true, Speaker: MetalLB, BFD: {}, \
+             Password: {DeviceSecretName: bgp, SpeakerSecretName: bgp}",
         ),
         service(
             "record-refused",
@@ -268,6 +269,7 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
         },
     });
     system.apply(&of_bgp.to_string()).await;
+    install_metallb(system, &canaries.bgp).await;
 
     log_in_with_each_secret(system, &canaries).await;
     let vlan = json!({"kind": "reject-edit", "vlan": 666, "message": "VLAN 666 is reserved"});
@@ -320,6 +322,32 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     drop(tap);
     record_files(system, &mut record);
     record
+}
+
+/// The kinds of MetalLB, and the password of its sessions, which the driver may look for.
+async fn install_metallb(system: &System, password: &str) {
+    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("metallb/crds.yaml");
+    system.apply(&std::fs::read_to_string(definitions).expect("the definitions")).await;
+    let rbac = "rbac.authorization.k8s.io";
+    let metadata = json!({ "name": "bgp", "namespace": "metallb-system" });
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "metallb-system" } }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/basic-auth",
+            "stringData": { "password": password },
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": metadata,
+            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bgp"], "verbs": ["get"] }],
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": "bgp" },
+            "subjects": [{ "kind": "ServiceAccount", "name": BGP_SPEAKER.name, "namespace": BGP_SPEAKER.namespace }],
+        }),
+    ] {
+        system.apply(&object.to_string()).await;
+    }
 }
 
 /// Logs in to a switch by a key, and fails to with a wrong password and an invalid key.

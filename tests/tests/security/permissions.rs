@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 
-use crate::security::service_accounts::{ENGINE, NAD, client, parts};
+use crate::security::service_accounts::{BGP_SPEAKER, ENGINE, NAD, client, parts};
 
 /// Permissions of an account.
 #[derive(Clone, Copy)]
@@ -95,6 +95,11 @@ const OWN: &[Permission] = &[
         names: &["eno-engine"],
         ..engine("coordination.k8s.io", &["leases"], &["get", "update"])
     },
+    Permission {
+        account: BGP_SPEAKER,
+        ..engine("metallb.io", &["bfdprofiles", "bgppeers"], &["list", "watch", "create", "patch", "delete"])
+    },
+    Permission { account: BGP_SPEAKER, ..engine("metallb.io", &["bgpadvertisements"], &["list", "watch"]) },
     Permission {
         account: NAD,
         ..engine(

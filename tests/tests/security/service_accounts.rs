@@ -6,6 +6,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 pub const ENGINE: Account = eno_parts::ENGINE.account;
+pub const BGP_SPEAKER: Account = eno_parts::DRIVER_BGP_SPEAKER.account;
 pub const NAD: Account = eno_parts::DRIVER_NAD.account;
 
 /// The parts, one for each account. NATS has the default account, which gets no token.

@@ -63,6 +63,10 @@ pub enum Part {
     Helm,
     /// Its version 3.
     Helm3,
+    /// Gives addresses to Services.
+    MetallbController,
+    /// Announces addresses of Services by BGP, on a node.
+    MetallbSpeaker,
 }
 
 /// The version check of an installed program.
@@ -81,7 +85,7 @@ struct Recipe {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -103,6 +107,8 @@ impl Part {
         Self::GitopsVerdict,
         Self::Helm,
         Self::Helm3,
+        Self::MetallbController,
+        Self::MetallbSpeaker,
     ];
 
     /// The parts that [`crate::ControlPlane`] always runs.
@@ -116,7 +122,7 @@ impl Part {
 
     /// Whether only the lanes run it.
     pub fn is_for_lanes(self) -> bool {
-        self == Self::Helm3
+        matches!(self, Self::Helm3 | Self::MetallbController | Self::MetallbSpeaker)
     }
 
     /// Whether it is a CNI plugin.
@@ -204,6 +210,12 @@ impl Part {
             Self::GitopsVerdict => built("gitops-verdict", &module::GITOPS, "eno.invalid/tools/gitops"),
             Self::Helm => built("helm", &module::HELM, "helm.sh/helm/v4/cmd/helm"),
             Self::Helm3 => built("helm3", &module::HELM3, "helm.sh/helm/v3/cmd/helm"),
+            Self::MetallbController => {
+                built("metallb-controller", &module::METALLB, "go.universe.tf/metallb/controller")
+            }
+            Self::MetallbSpeaker => {
+                built("metallb-speaker", &module::METALLB, "go.universe.tf/metallb/speaker")
+            }
             Self::Loopback => cni("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
         }
     }

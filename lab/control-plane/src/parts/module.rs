@@ -75,6 +75,15 @@ pub(super) static COREDNS: Module = Module {
     main: "github.com/coredns/coredns",
 };
 
+pub(super) static METALLB: Module = Module {
+    name: "metallb",
+    go_mod: include_str!("../../go/metallb/go.mod"),
+    go_sum: include_str!("../../go/metallb/go.sum"),
+    sources: &[],
+    definitions: &[],
+    main: "go.universe.tf/metallb",
+};
+
 pub(super) static GITOPS: Module = Module {
     name: "gitops",
     go_mod: include_str!("../../go/gitops/go.mod"),
