@@ -13,11 +13,12 @@ pub const ENO: &str = "eno";
 const OWNER_KIND: &str = "BGPSessionGroup";
 const OWNER_VERSION: &str = "eno.k8s.io/v1alpha1";
 /// The fields of a BGPPeer that change its session, and that we may leave out.
-const OPTIONAL: [&str; 10] = [
+const OPTIONAL: [&str; 11] = [
     "bfdProfile",
     "dynamicASN",
     "enableGracefulRestart",
     "interface",
+    "keepaliveTime",
     "localASN",
     "password",
     "passwordSecret",
@@ -91,13 +92,16 @@ pub fn wanted(sessions: &SpeakerSessions, namespace: &str) -> Vec<Wanted> {
             "peerASN": sessions.peer_as,
             "peerAddress": address,
             "holdTime": format!("{}s", sessions.hold_time),
-            "keepaliveTime": format!("{}s", sessions.keepalive_time),
             "nodeSelectors": [{
                 "matchExpressions": [{
                     "key": "kubernetes.io/hostname", "operator": "In", "values": sessions.hostnames,
                 }],
             }],
         });
+        // The native mode of MetalLB takes a third of the hold time, and refuses the field.
+        if sessions.keepalive_time != sessions.hold_time / 3 {
+            spec["keepaliveTime"] = json!(format!("{}s", sessions.keepalive_time));
+        }
         if sessions.bfd.is_some() {
             spec["bfdProfile"] = json!(name);
         }

@@ -58,7 +58,7 @@ async fn peers_are_made_repaired_and_removed(cluster: &Cluster) {
     let peer = peers.get(PEER).await.expect("the peer");
     let expected = json!({
         "myASN": 4_200_000_000_u32, "peerASN": 65000, "peerAddress": "10.9.0.254", "peerPort": 179,
-        "holdTime": "90s", "keepaliveTime": "30s", "bfdProfile": PEER, "disableMP": false,
+        "holdTime": "90s", "bfdProfile": PEER, "disableMP": false,
         "dualStackAddressFamily": false,
         "nodeSelectors": [{ "matchExpressions": [
             { "key": "kubernetes.io/hostname", "operator": "In", "values": ["node1", "node2"] }
@@ -95,10 +95,12 @@ async fn peers_are_made_repaired_and_removed(cluster: &Cluster) {
     let mut one = sessions(&["10.9.0.254"]);
     assert_eq!(reconcile(&driver, "pool", Some(one.clone())).await, done(true));
     assert_eq!(cluster.names(Kind::BgpPeer).await, [PEER]);
-    one.bfd = None;
+    (one.bfd, one.keepalive_time) = (None, 20);
     assert_eq!(reconcile(&driver, "pool", Some(one)).await, done(true));
     assert_eq!(cluster.names(Kind::BfdProfile).await, [""; 0]);
-    assert!(peers.get(PEER).await.expect("the peer").data["spec"].get("bfdProfile").is_none());
+    let peer = peers.get(PEER).await.expect("the peer");
+    assert!(peer.data["spec"].get("bfdProfile").is_none());
+    assert_eq!(peer.data["spec"]["keepaliveTime"], "20s");
     assert_eq!(reconcile(&driver, "pool", None).await, done(false));
     assert_eq!(cluster.names(Kind::BgpPeer).await, [""; 0]);
 }

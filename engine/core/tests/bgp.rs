@@ -139,7 +139,10 @@ fn speaker_knows_the_gateways_and_the_nodes_with_addresses() {
         vec![],
     );
     w.settle();
-    assert!(w.message(&g).contains("no MetalLB"), "{}", w.message(&g));
+    // The message says first what is needed first.
+    w.speak(GATEWAY, "10.1.0.3", BgpState::Active, None);
+    w.assert_phase(&[&g], Phase::Pending, "the BGP speaker waits: no MetalLB");
+    w.speak(GATEWAY, "10.1.0.3", BgpState::Established, None);
     w.notes.insert(target.clone(), vec![Note::new(ANNOUNCED_TO_ALL, Item::TARGET, "name peers")]);
     w.report(&target, Outcome::Applied, Some(Applied::Speaker { present: true }), vec![]);
     w.settle();

@@ -108,6 +108,7 @@ pub(super) async fn options(options: &SandboxOptions) -> Result<Option<NodesOpti
     if options.has_agent_pods() {
         made.images.push(NodeImage::Programs(agent_pods::image()?));
     }
+    made.services = options.services;
     if let Some(in_cluster) = &options.in_cluster {
         made.services = true;
         made.images.extend(in_cluster::images(in_cluster, &options.parts).await?);

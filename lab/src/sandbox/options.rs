@@ -80,6 +80,8 @@ pub struct SandboxOptions {
     pub agents: bool,
     /// How the agents run.
     pub agent_mode: AgentMode,
+    /// Whether Services work on nodes with pods.
+    pub services: bool,
     /// Run the engine, the drivers, the agents and NATS as pods; needs nodes. `engine`: whether they are installed.
     pub in_cluster: Option<InCluster>,
     /// Whether Keystone and Neutron run. The nodes that run pods then are VMs, whose NICs are trunks of Neutron and not on
@@ -126,6 +128,7 @@ impl SandboxOptions {
             nodes: 0,
             agents: true,
             agent_mode: AgentMode::default(),
+            services: false,
             in_cluster: None,
             openstack: false,
             agent_interfaces: Vec::new(),

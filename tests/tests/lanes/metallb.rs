@@ -2,12 +2,14 @@
 //! nodes.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 
 use eno_control_plane::parts::{Part, Parts};
-use eno_nbi_crds::{BGPSessionGroup, Phase};
-use eno_tests::{System, connection_point, object, poll, service, with_exclusive_nodes};
+use eno_lab::sandbox::SandboxOptions;
+use eno_nbi_crds::{BGPSessionGroup, Phase, VRFAttachment};
+use eno_tests::{System, connection_point, object, poll, service, two_nodes, with_own_sandbox};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -32,7 +34,8 @@ fn networks() -> String {
         vrf(NAME, 190),
         vrf_attachment(NAME, &format!("{GATEWAY}/24"), ""),
         object("BGPSessionGroup", "name: services", group),
-        service("others", 191, ""),
+        object("Subnet", "name: others", "Type: v4, Ipam: eno, Address: 10.10.0.0, Mask: 24"),
+        service("others", 191, "Subnets: [others]"),
         vrf("others", 191),
         vrf_attachment("others", "10.10.0.254/24", ""),
     ]
@@ -93,11 +96,20 @@ impl MetalLb {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         system.apply(&namespace.to_string()).await;
         system.apply(&definitions).await;
+        // Its programs end where a kind is missing.
+        let client = system.sandbox.client();
+        let served = poll(async || {
+            let group = kube::discovery::group(&client, "metallb.io").await.ok()?;
+            (group.resources_by_stability().len()
+                == definitions.matches("kind: CustomResourceDefinition").count())
+            .then_some(())
+        });
+        assert!(served.await.is_some(), "the kinds of MetalLB are not served");
         let controller = Command::new(controller)
             .args(["-webhook-mode", "disabled", "-disable-cert-rotation", "-namespace", NAMESPACE])
             .env("KUBECONFIG", &kubeconfig)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(log(system, "metallb-controller"))
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
@@ -124,12 +136,18 @@ impl MetalLb {
             .args(["--namespace", NAMESPACE, "--node-name", node, "--pod-name", &format!("speaker-{node}")])
             .env("KUBECONFIG", &self.kubeconfig)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(log(system, &format!("metallb-speaker-{node}")))
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .expect("the speaker")
     }
+}
+
+/// The log of a program, among those of the sandbox.
+fn log(system: &System, name: &str) -> File {
+    let path = system.sandbox.dir().join(format!("logs/{name}.log"));
+    File::options().create(true).append(true).open(path).expect("a log")
 }
 
 /// What a program prints in a VRF of the gateway.
@@ -173,7 +191,11 @@ fn has_condition(status: &Value, kind: &str, text: &str) -> bool {
 #[test]
 #[ignore = "needs root: real nodes"]
 fn services_of_metallb_are_reached_by_the_gateway() {
-    with_exclusive_nodes(async |system| {
+    let options = |options: &mut SandboxOptions| {
+        two_nodes(options);
+        options.services = true;
+    };
+    with_own_sandbox(options, async |system| {
         let networks = networks();
         system.apply(&networks).await;
         until_group(system, "it waits for MetalLB", |status| {
@@ -191,6 +213,13 @@ fn services_of_metallb_are_reached_by_the_gateway() {
             .iter()
             .filter_map(|one| Some(one.addresses.first()?.split('/').next()?.to_owned()))
             .collect();
+
+        // Answers of pods leave by the routes of the node.
+        for node in NODES {
+            let shown = system.on_node(node, &["ip", "-br", "addr", "show", "to", "10.9.0.0/24"]).await;
+            let interface = shown.split(['@', ' ']).next().expect("the interface");
+            system.on_node(node, &["ip", "route", "add", GATEWAY, "dev", interface]).await;
+        }
 
         // An advertisement without peers goes to all of them.
         system.apply(&pool(&[])).await;
@@ -214,6 +243,7 @@ fn services_of_metallb_are_reached_by_the_gateway() {
             (answered.len() == 2).then_some(())
         });
         assert!(all.await.is_some(), "{address} answers by {answered:?} only");
+        system.becomes::<VRFAttachment>("others", Phase::Ready).await;
         assert_eq!(fetch(system, "others", &address).await, None);
 
         // A speaker goes and comes.

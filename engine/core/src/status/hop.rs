@@ -378,7 +378,7 @@ impl<'a> Part<'a> {
     pub fn condition(self) -> ConditionType {
         match self {
             Self::Nad => ConditionType::NadReady,
-            Self::Network { .. } | Self::Nic { .. } | Self::Speaker => ConditionType::NodesReady,
+            Self::Network { .. } | Self::Nic { .. } => ConditionType::NodesReady,
             Self::Pod(_)
             | Self::Sample
             | Self::Agents
@@ -388,6 +388,7 @@ impl<'a> Part<'a> {
             Self::Port { .. }
             | Self::Vrf { .. }
             | Self::Routed { .. }
+            | Self::Speaker
             | Self::Session { .. }
             | Self::Link
             | Self::Change(_)
