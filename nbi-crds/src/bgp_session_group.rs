@@ -237,6 +237,7 @@ pub struct BgpPassword {
     pub device_secret_name: String,
     /// A Secret of the type kubernetes.io/basic-auth in the namespace of the speaker, which reads its key `password`. Only
     /// with a Speaker.
+    #[serde(default)]
     #[schemars(schema_with = "schema::name")]
     pub speaker_secret_name: Option<String>,
 }

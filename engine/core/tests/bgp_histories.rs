@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_core::{Key, Kind, Name};
-use eno_schemas::{HostNetwork, Ipam, Phase, Pool};
+use eno_core::{Key, Kind, Name, Target};
+use eno_schemas::{Desired, HostNetwork, Ipam, Phase, Pool, SpeakerDesired};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
@@ -36,6 +36,7 @@ enum Step {
     },
     SilentNode(u8),
     SilentGateway,
+    SilentSpeaker,
     EndSilence,
     Delay,
     Flush,
@@ -55,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u8..2, 1u8..6).prop_map(|(group, number)| Step::Addresses { group, number }),
         2 => (0u8..4).prop_map(Step::SilentNode),
         1 => Just(Step::SilentGateway),
+        1 => Just(Step::SilentSpeaker),
         2 => Just(Step::EndSilence),
         1 => Just(Step::Delay),
         2 => Just(Step::Flush),
@@ -144,6 +146,7 @@ impl History {
             Step::Addresses { group, number } => self.apply_subnet(*group, *number),
             Step::SilentNode(node) => _ = self.w.silent.insert(node_target(NODES[usize::from(*node)])),
             Step::SilentGateway => _ = self.w.silent.insert(switch(GATEWAY)),
+            Step::SilentSpeaker => _ = self.w.silent.insert(Target::Speaker("g1".into())),
             Step::EndSilence => self.w.silent.clear(),
             Step::Delay => drop(self.w.delayed_status_writes.get_or_insert_default()),
             Step::Flush => self.w.flush_status_writes(),
@@ -164,6 +167,18 @@ impl History {
             }
         }
         self.check_addresses();
+        let is_left = !self.told(1).is_empty() && !self.w.objects.contains_key(&key_of(1));
+        assert!(!is_left, "g1 is gone before its speaker knows");
+    }
+
+    /// The nodes with which a speaker has sessions of a group.
+    fn told(&self, group: u8) -> BTreeSet<String> {
+        match self.w.applied.get(&Target::Speaker(key_of(group).name)) {
+            Some(Desired::Speaker(SpeakerDesired { sessions: Some(sessions), .. })) => {
+                sessions.hostnames.clone()
+            }
+            _ => BTreeSet::new(),
+        }
     }
 
     /// The interfaces of a group on nodes: the addresses by node. Those of a node that is gone for long count no more.
@@ -223,8 +238,11 @@ impl History {
             let nodes = |name: &&str| self.w.nodes.get(*name).is_some_and(|(labels, _)| !labels.is_empty());
             let interfaces = self.interfaces(group);
             let present = interfaces.iter().filter(|(node, _)| self.w.nodes.contains_key(**node));
-            let addresses: BTreeSet<_> = present.flat_map(|(_, own)| own.iter().map(IpNet::addr)).collect();
+            let (names, addresses): (BTreeSet<String>, Vec<&Vec<IpNet>>) =
+                present.map(|(node, own)| ((*node).to_owned(), own)).unzip();
+            let addresses: BTreeSet<_> = addresses.into_iter().flatten().map(IpNet::addr).collect();
             assert_eq!(neighbours, addresses, "{key}: each neighbour is a node");
+            assert_eq!(self.told(group), if group == 1 { names } else { BTreeSet::new() }, "{key}");
             let Some(status) = self.w.statuses.get(&key).filter(|_| self.w.objects.contains_key(&key)) else {
                 assert!(neighbours.is_empty());
                 continue;

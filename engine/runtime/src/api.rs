@@ -199,10 +199,11 @@ mod tests {
     use super::*;
 
     /// The fields that hold the name of an object of another API.
-    const OTHERS: [&str; 5] = [
+    const OTHERS: [&str; 6] = [
         "CallbackSecret.Name",
         "Credentials.SecretName",
         "Password.DeviceSecretName",
+        "Password.SpeakerSecretName",
         "Ports[].Node",
         "sampleDeployment.name",
     ];

@@ -176,7 +176,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "AnyReportConfirmsNad: a report on any state confirms a NAD",
-        file: "nad/target.rs",
+        file: "status/whole.rs",
         from: "last.hash == self.hash",
         to: "true",
     },
