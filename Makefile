@@ -68,8 +68,8 @@ RUN_large_answers := $(TEST) --test tests -- large_answers::lanes:: --include-ig
 RUN_scale := ENO_VLANS=200 $(TEST) --test scale
 RUN_crash := ENO_CRASH_PLACE=@ $(TEST) --test tests -- lanes::crash --include-ignored
 $(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst @,$(place),$(RUN_crash))))
-# Two of three runs: all take 35 minutes.
-RUN_crash_at_nats := ENO_CRASH_ALL=$${ENO_CRASH_ALL_AT_NATS:-147} $(RUN_crash_at_nats)
+# More than half of the runs: all take 35 minutes.
+RUN_crash_at_nats := ENO_CRASH_ALL=$${ENO_CRASH_ALL_AT_NATS:-125} $(RUN_crash_at_nats)
 RUN_mutants := { $(TEST) --test tests -- mutants::lanes:: && $(subst @,mutants,$(RUN_crash)); }
 $(foreach lane,ha soak book ui toy metallb,$(eval RUN_$(lane) := $(TEST) --test tests -- lanes::$(lane):: --include-ignored))
 RUN_nats := $(TEST) --test tests -- nats::lanes:: --include-ignored

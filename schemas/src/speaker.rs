@@ -16,6 +16,7 @@ use crate::Bfd;
 #[serde(rename_all = "camelCase")]
 pub struct SpeakerDesired {
     /// The name of the BGPSessionGroup, which is that of the target.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
     /// `metadata.uid` of the BGPSessionGroup.
     pub uid: String,
@@ -41,6 +42,7 @@ pub struct SpeakerSessions {
     #[schemars(range(min = 1))]
     pub peer_as: u32,
     /// By the name of the speaker's object: the address of a gateway.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$" }))]
     pub peers: BTreeMap<String, IpAddr>,
     /// Seconds without a message after which a session ends; at least 3 (RFC 4271, section 4.2).
     #[schemars(range(min = 3))]
@@ -54,6 +56,7 @@ pub struct SpeakerSessions {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub graceful_restart: bool,
     /// The name of the Secret with the password (RFC 2385) in the namespace of the speaker; never the password.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub password: Option<String>,
 }
 

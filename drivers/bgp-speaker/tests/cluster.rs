@@ -12,12 +12,13 @@ use eno_sbi::{Driver, Reconciled, Work};
 use eno_schemas::{Bfd, Command, Desired, Failure, Outcome, Speaker, SpeakerDesired, SpeakerSessions};
 use futures::{Stream, StreamExt as _};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 
 /// Time limit of any wait.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// The user that the driver's role is bound to.
 const DRIVER: &str = "system:serviceaccount:eno-system:eno-driver-bgp-speaker";
 /// The namespace of MetalLB.
@@ -65,12 +66,8 @@ impl Cluster {
         }
         for resource in Kind::ALL.map(Kind::resource) {
             let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource);
-            let served = async {
-                while api.list_metadata(&ListParams::default().limit(1)).await.is_err() {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            };
-            tokio::time::timeout(TIMEOUT, served).await.expect("the definition is served");
+            let (api, one) = (&api, &ListParams::default().limit(1));
+            eventually(&resource.plural, || async move { api.list_metadata(one).await.is_ok() }).await;
         }
     }
 
@@ -123,6 +120,12 @@ impl Cluster {
         self.objects(kind).create(&PostParams::default(), &object).await.expect("it is created");
     }
 
+    /// The configurations of clients of the administrator and of the driver.
+    pub async fn configurations(&self) -> (Config, Config) {
+        let driver = self.control_plane.kubeconfig_for(DRIVER, None).expect("the driver's kubeconfig");
+        (configuration(self.control_plane.kubeconfig()).await, configuration(&driver).await)
+    }
+
     /// A client with the driver's rights only.
     pub async fn driver_client(&self) -> Client {
         self.control_plane.client_for(DRIVER, None).await.expect("the driver's client")
@@ -142,6 +145,22 @@ impl Changes {
         let told = async { while self.0.next().await.expect("the stream goes on") != group {} };
         tokio::time::timeout(TIMEOUT, told).await.unwrap_or_else(|_| panic!("no change of {group} was told"));
     }
+}
+
+async fn configuration(kubeconfig: &Path) -> Config {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration")
+}
+
+/// Polls until a condition holds.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let wait = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        while !holds().await {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
 }
 
 /// Sessions with these gateways.

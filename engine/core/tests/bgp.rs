@@ -168,6 +168,12 @@ fn speaker_knows_the_gateways_and_the_nodes_with_addresses() {
     w.settle();
     assert!(!w.objects.contains_key(&g), "{}", w.message(&g));
     assert_eq!(speaker(&w), None);
+
+    // Another object has the name of a group.
+    let v = edit_group(&bgp_session_group("v", "v", "s", "cp"), |spec| spec.speaker = Some(Speaker::MetalLB));
+    let v = w.apply_and_settle(v);
+    assert_eq!(w.statuses[&v].speaker_peers, ["eno-v-10-1-0-1"]);
+    assert!(w.statuses[&Key::cluster(Kind::VRF, &v.name)].speaker_peers.is_empty());
 }
 
 #[test]

@@ -35,7 +35,7 @@ const VID: u16 = 151;
 #[ignore = "needs root: real nodes"]
 fn operator_in_pods_connects_pods_across_the_fabric() {
     with_own_sandbox(in_cluster, async |system| {
-        let connected = connect(system, 11).await;
+        let connected = connect(system, 13).await;
         uninstalls(system, connected).await;
     });
 }

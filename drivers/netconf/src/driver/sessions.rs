@@ -18,7 +18,7 @@ use super::{Device, OpenSession};
 use crate::bgp_sessions::{FoundSessions, Sessions, WantedSessions, reported};
 use crate::session::{CallError, Session as _};
 
-/// How much longer the interval of looks is while all sessions are established.
+/// How much longer the interval of looks is while all sessions stay established.
 const ESTABLISHED_FACTOR: u32 = 6;
 /// Maximum devices that are looked at at a time. One that hangs does not hold up the others.
 const MAX_LOOKS: usize = 64;
@@ -47,8 +47,9 @@ impl Looks {
         self.schedule.forget(target);
     }
 
-    fn record(&self, target: &str, are_established: bool) {
-        let interval = self.interval * if are_established { ESTABLISHED_FACTOR } else { 1 };
+    /// `are_stable`: all sessions are established, and were at the last read. One that ends at once is seen soon.
+    fn record(&self, target: &str, are_stable: bool) {
+        let interval = self.interval * if are_stable { ESTABLISHED_FACTOR } else { 1 };
         self.schedule.record_read(target, interval);
     }
 
@@ -74,7 +75,8 @@ impl Looks {
         };
         match read(open_session, &known.wanted).await {
             Ok(Ok(found)) => {
-                self.record(target, known.wanted.are_established(&found.sessions));
+                let are_established = |sessions| known.wanted.are_established(sessions);
+                self.record(target, are_established(&found.sessions) && are_established(&known.sessions));
                 reported(&found.sessions) != reported(&known.sessions)
             }
             Ok(Err(reason)) => {
@@ -107,6 +109,8 @@ impl Device {
             looks.forget(target);
             return true;
         }
+        let known = self.bgp_sessions.as_ref();
+        let was_established = known.is_some_and(|known| wanted.are_established(&known.sessions));
         let (sessions, is_of_use) = match read(open_session, &wanted).await {
             Ok(Ok(found)) => (found.sessions, true),
             Ok(Err(reason)) => {
@@ -122,7 +126,7 @@ impl Device {
                 }
             }
         }
-        looks.record(target, wanted.are_established(&sessions));
+        looks.record(target, was_established && wanted.are_established(&sessions));
         self.bgp_sessions = Some(KnownSessions { wanted, sessions });
         is_of_use
     }

@@ -151,20 +151,23 @@ impl Groups {
         Some(&self.speakers.get(name)?.desired)
     }
 
+    fn speaker(&self, key: &Key) -> Option<&SpeakerTarget> {
+        self.speakers.get(&key.name).filter(|_| key.kind == Kind::BGPSessionGroup)
+    }
+
     /// The state of what speakers know of a group. `None`: they are to know nothing, and do.
     pub(crate) fn speaker_hop(&self, key: &Key) -> Option<HopState<'_>> {
-        Some(self.speakers.get(&key.name)?.whole.hop())
+        Some(self.speaker(key)?.whole.hop())
     }
 
     /// What the driver says of a group.
     pub(crate) fn speaker_notes(&self, key: &Key) -> impl Iterator<Item = &Note> {
-        self.speakers.get(&key.name).into_iter().flat_map(|target| target.whole.notes())
+        self.speaker(key).into_iter().flat_map(|target| target.whole.notes())
     }
 
     /// The names of the speaker's objects for the gateways of a group, for its status.
     pub(crate) fn speaker_peers(&self, key: &Key) -> Vec<String> {
-        let target = self.speakers.get(&key.name);
-        let desired = target.and_then(|target| match &target.desired {
+        let desired = self.speaker(key).and_then(|target| match &target.desired {
             Desired::Speaker(desired) => desired.sessions.as_ref(),
             _ => None,
         });

@@ -53,7 +53,7 @@ fn evicted_pods_interrupt_nothing() {
     with_operator_in_pods(async |system| {
         let figures = under_load(system, "evicted", async || {
             let before = operator(system).await;
-            assert_eq!(before.len(), 11);
+            assert_eq!(before.len(), 13);
             for pod in &before {
                 evict(system, pod).await;
                 until_settled(system).await;

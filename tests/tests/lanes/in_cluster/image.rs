@@ -69,7 +69,7 @@ fn operator_of_the_release_images_connects_pods() {
         |options| in_cluster(options, 2, InCluster { images, ..InCluster::default() }),
         async |system| {
             system.use_program(program);
-            main_path(system, 11).await;
+            main_path(system, 13).await;
         },
     );
 }
