@@ -160,12 +160,17 @@ impl Groups {
             return;
         }
         let mut group = self.by_key.remove(key).unwrap_or_default();
+        let before: Vec<Name> = group.workers.keys().cloned().collect();
         group.interface = interface_name(&key.name);
         (group.wake, group.problem) = (None, None);
         let taken = wanted.as_ref().map(|wanted| self.taken_nodes(store, wanted)).unwrap_or_default();
         group.plan_leases(parts, key, wanted.as_ref(), &taken);
         group.plan_interfaces(parts, wanted.as_ref());
         group.settle(parts, key, wanted.is_some());
+        if let Some(wanted) = wanted.as_ref().filter(|_| !group.workers.keys().eq(&before)) {
+            let others: Vec<Key> = self.equals(store, wanted).map(|(other, _)| other.clone()).collect();
+            self.queue.extend(others);
+        }
         let is_left = !group.workers.is_empty();
         let is_over = wanted.is_none() && !is_left;
         self.by_key.insert(key.clone(), group);
@@ -183,15 +188,19 @@ impl Groups {
 
     /// The nodes with another group that has an equal gateway, each with that group: a node can't tell the two apart.
     fn taken_nodes(&self, store: &Store, wanted: &Wanted<'_>) -> BTreeMap<Name, Name> {
-        let own: BTreeSet<IpAddr> = wanted.gateways.values().flatten().copied().collect();
-        let has_equal = |other: &Key| {
-            let spec = store.effective(other, Spec::bgp_session_group);
-            spec.is_some_and(|spec| gateways(store, spec).any(|(_, address)| own.contains(&address.addr())))
-        };
-        let others = self.by_key.iter().filter(|(other, _)| has_equal(other));
-        let nodes = others
+        let nodes = self
+            .equals(store, wanted)
             .flat_map(|(other, group)| group.workers.keys().map(|node| (node.clone(), other.name.clone())));
         nodes.collect()
+    }
+
+    /// The other groups with an equal gateway.
+    fn equals(&self, store: &Store, wanted: &Wanted<'_>) -> impl Iterator<Item = (&Key, &Group)> {
+        let own: BTreeSet<IpAddr> = wanted.gateways.values().flatten().copied().collect();
+        self.by_key.iter().filter(move |(other, _)| {
+            let spec = store.effective(other, Spec::bgp_session_group);
+            spec.is_some_and(|spec| gateways(store, spec).any(|(_, address)| own.contains(&address.addr())))
+        })
     }
 }
 
@@ -210,7 +219,8 @@ impl Group {
         for node in leave.cloned().collect::<Vec<_>>() {
             self.withdraw(&node);
         }
-        parts.pods.sate(key, |node| nodes.contains(node));
+        let is_apart = |node: &Name| taken.contains_key(node) && !self.workers.contains_key(node);
+        parts.pods.sate(key, |node| nodes.contains(node) && !is_apart(node));
         let Some(wanted) = wanted else { return };
         for node in &wanted.nodes {
             let other = taken.get(node).filter(|_| !self.workers.contains_key(node));
