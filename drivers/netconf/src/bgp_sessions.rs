@@ -48,11 +48,14 @@ impl WantedSessions {
         self.neighbours.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether each neighbour that the command names is established.
+    /// Whether each neighbour that the command names is established, and some neighbour of each group of a network.
     pub fn are_established(&self, sessions: &Sessions) -> bool {
         let established: usize = sessions.values().flatten().filter(|session| is_up(session)).count();
         let all: usize = sessions.values().map(Vec::len).sum();
-        established == all && all >= self.neighbours.len().min(MAX_SESSIONS)
+        let is_met = |owner: &String| sessions.get(owner).is_some_and(|of| !of.is_empty());
+        established == all
+            && all >= self.neighbours.len().min(MAX_SESSIONS)
+            && self.groups.values().all(is_met)
     }
 }
 
@@ -249,6 +252,13 @@ mod tests {
         ] {
             assert_eq!(error_of(code, subcode), expected, "{code} {subcode}");
         }
+    }
+
+    #[test]
+    fn group_of_a_network_waits_for_a_neighbour() {
+        let groups = BTreeMap::from([(("blue".to_owned(), "g".to_owned()), "o".to_owned())]);
+        let wanted = WantedSessions { neighbours: BTreeMap::new(), groups };
+        assert!(!wanted.are_established(&Sessions::new()));
     }
 
     #[test]
