@@ -37,7 +37,7 @@ pub struct SpeakerDriver {
     _watches: DropGuard,
 }
 
-/// The groups that have objects, and where changes of these are told.
+/// The groups that have objects, and where their changes are notified.
 struct Known {
     groups: Mutex<BTreeSet<String>>,
     changed: mpsc::UnboundedSender<String>,
@@ -242,8 +242,8 @@ impl Known {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells that the objects of a group changed; `None`: those of any group may have.
-    fn tell(&self, group: Option<&str>) {
+    /// Notifies that the objects of a group changed; `None`: those of any group may have.
+    fn notify(&self, group: Option<&str>) {
         let groups = self.groups();
         let concerned = groups.iter().filter(|name| group.is_none_or(|group| group == *name));
         for name in concerned {
@@ -260,9 +260,9 @@ async fn run_watch(api: Api<DynamicObject>, resource: ApiResource, known: Arc<Kn
         match event {
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
             // Also when the definition comes.
-            Ok(watcher::Event::InitDone) => known.tell(None),
+            Ok(watcher::Event::InitDone) => known.notify(None),
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => {
-                known.tell(group_of(&object));
+                known.notify(group_of(&object));
             }
             Err(error) => tracing::debug!(%error, kind = resource.kind, "the watch is tried again"),
         }

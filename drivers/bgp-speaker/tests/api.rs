@@ -187,8 +187,8 @@ async fn advertisements_to_all_are_told(cluster: &Cluster) {
     assert_eq!(reconcile(&driver, "pool", group()).await, done(true));
     cluster.apply(&advertisement(json!({ "ipAddressPools": ["pool"] }))).await;
     changes.of("pool").await;
-    let told = reconcile(&driver, "pool", group()).await;
-    let [note] = told.notes.as_slice() else { panic!("{told:?}") };
+    let notified = reconcile(&driver, "pool", group()).await;
+    let [note] = notified.notes.as_slice() else { panic!("{notified:?}") };
     assert_eq!(note.kind, ANNOUNCED_TO_ALL);
     assert!(note.message.contains("BGPAdvertisement metallb-system/services names no peers"), "{note:?}");
     cluster.apply(&advertisement(json!({ "ipAddressPools": ["pool"], "peers": [PEER] }))).await;

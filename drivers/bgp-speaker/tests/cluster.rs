@@ -140,10 +140,12 @@ impl Cluster {
 }
 
 impl Changes {
-    /// Waits until this group is told.
+    /// Waits until this group is notified.
     pub async fn of(&mut self, group: &str) {
-        let told = async { while self.0.next().await.expect("the stream goes on") != group {} };
-        tokio::time::timeout(TIMEOUT, told).await.unwrap_or_else(|_| panic!("no change of {group} was told"));
+        let notified = async { while self.0.next().await.expect("the stream goes on") != group {} };
+        tokio::time::timeout(TIMEOUT, notified)
+            .await
+            .unwrap_or_else(|_| panic!("no change of {group} was notified"));
     }
 }
 

@@ -109,12 +109,12 @@ fn speaker_knows_the_gateways_and_the_nodes_with_addresses() {
     });
     w.apply_and_settle(group.clone());
     w.assert_phase(&[&g], Phase::Ready, "");
-    let told = speaker(&w).unwrap();
-    assert_eq!((told.local_as, told.peer_as, told.hold_time), (64512, 65000, 90));
-    assert_eq!(told.peers, [("eno-g-10-1-0-1".to_owned(), "10.1.0.1".parse().unwrap())].into());
-    assert_eq!(told.hostnames, ["node1", "node2", "node3", "node4"].map(String::from).into());
+    let known = speaker(&w).unwrap();
+    assert_eq!((known.local_as, known.peer_as, known.hold_time), (64512, 65000, 90));
+    assert_eq!(known.peers, [("eno-g-10-1-0-1".to_owned(), "10.1.0.1".parse().unwrap())].into());
+    assert_eq!(known.hostnames, ["node1", "node2", "node3", "node4"].map(String::from).into());
     // A node takes what the device sends.
-    assert_eq!(told.bfd.map(|bfd| (bfd.receive_interval, bfd.transmit_interval)), Some((400, 300)));
+    assert_eq!(known.bfd.map(|bfd| (bfd.receive_interval, bfd.transmit_interval)), Some((400, 300)));
     assert_eq!(w.statuses[&g].speaker_peers, ["eno-g-10-1-0-1"]);
     w.assert_paths_agree();
 

@@ -167,12 +167,12 @@ impl History {
             }
         }
         self.check_addresses();
-        let is_left = !self.told(1).is_empty() && !self.w.objects.contains_key(&key_of(1));
+        let is_left = !self.speaker_nodes(1).is_empty() && !self.w.objects.contains_key(&key_of(1));
         assert!(!is_left, "g1 is gone before its speaker knows");
     }
 
     /// The nodes with which a speaker has sessions of a group.
-    fn told(&self, group: u8) -> BTreeSet<String> {
+    fn speaker_nodes(&self, group: u8) -> BTreeSet<String> {
         match self.w.applied.get(&Target::Speaker(key_of(group).name)) {
             Some(Desired::Speaker(SpeakerDesired { sessions: Some(sessions), .. })) => {
                 sessions.hostnames.clone()
@@ -242,7 +242,7 @@ impl History {
                 present.map(|(node, own)| ((*node).to_owned(), own)).unzip();
             let addresses: BTreeSet<_> = addresses.into_iter().flatten().map(IpNet::addr).collect();
             assert_eq!(neighbours, addresses, "{key}: each neighbour is a node");
-            assert_eq!(self.told(group), if group == 1 { names } else { BTreeSet::new() }, "{key}");
+            assert_eq!(self.speaker_nodes(group), if group == 1 { names } else { BTreeSet::new() }, "{key}");
             let Some(status) = self.w.statuses.get(&key).filter(|_| self.w.objects.contains_key(&key)) else {
                 assert!(neighbours.is_empty());
                 continue;

@@ -64,8 +64,8 @@ pub struct SpeakerFixture {
     proxy: Proxy,
     /// Count of the driver's write requests.
     writes: Arc<AtomicU64>,
-    /// Notified of each change that the driver tells.
-    told: watch::Sender<()>,
+    /// Notified of each change that the driver notifies.
+    notified: watch::Sender<()>,
 }
 
 fn peer(name: &str) -> DynamicObject {
@@ -91,8 +91,8 @@ impl SpeakerFixture {
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
         let object = serde_json::from_value(object).expect("a namespace");
         namespaces.create(&PostParams::default(), &object).await.expect("it is created");
-        let told = watch::Sender::new(());
-        let fixture = Self { namespace, admin, driver_config, proxy, writes: Arc::default(), told };
+        let notified = watch::Sender::new(());
+        let fixture = Self { namespace, admin, driver_config, proxy, writes: Arc::default(), notified };
         fixture.peers().create(&PostParams::default(), &peer("of-others")).await.expect("a foreign peer");
         fixture
     }
@@ -139,10 +139,10 @@ impl DriverFixture for SpeakerFixture {
         let driver = SpeakerDriver::new(client, self.namespace.clone());
         let (sender, changes) = mpsc::unbounded_channel();
         let mut changed = Box::pin(driver.changed());
-        let told = self.told.clone();
+        let notified = self.notified.clone();
         tokio::spawn(async move {
             while let Some(target) = changed.next().await {
-                told.send_replace(());
+                notified.send_replace(());
                 // The receiver is missing without a host.
                 let _ = sender.send(target);
             }
@@ -216,12 +216,12 @@ impl DriverFixture for SpeakerFixture {
         eventually("all is refused", || self.refuses(true)).await;
     }
 
-    /// Returns once the driver has told the change.
+    /// Returns once the driver has notified the change.
     async fn edit(&self, item: usize, present: bool) {
         assert!(item == 0 && !present, "the one item can only be taken away");
-        let mut told = self.told.subscribe();
+        let mut notified = self.notified.subscribe();
         self.peers().delete(PEER, &DeleteParams::default()).await.expect("deleting the peer");
-        tokio::time::timeout(TIMEOUT, told.changed()).await.expect("it is told").expect("a fixture");
+        tokio::time::timeout(TIMEOUT, notified.changed()).await.expect("it is notified").expect("a fixture");
     }
 
     fn names(&self, _: usize, found: &Item) -> bool {
