@@ -221,7 +221,7 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 const TROUBLE = new Set([
   "Stalled", "Degraded", "ForeignPods", "UnknownOpts", "Held", "OpenTrunk", "VlanTakenOff", "ClusterIDClash", "Drift",
   "TrunkNotActive", "NoBGPState", "NoConfirmedCommit", "NoMacTable", "NoRunningLock", "StartupNotSaved", "ClockSkew",
-  "SharedDistinguisher", "Miswired", "AddressesLow",
+  "SharedDistinguisher", "Miswired", "AddressesLow", "AnnouncedToAll",
 ]);
 /** Conditions that report trouble when they are False. Those of others are in neither list. */
 const FINE = new Set([

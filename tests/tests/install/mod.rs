@@ -342,7 +342,7 @@ async fn rotated(
 ) -> Result<Notes, RotateError> {
     let context = ContextStore::at(home).cluster("test");
     let report = |line: &str| eprintln!("{line}");
-    let patience = if running.len() == CONTROLLERS.len() { WAIT } else { Duration::from_secs(3) };
+    let patience = if running.len() == CONTROLLERS.len() { WAIT } else { Duration::from_secs(12) };
     let kinds = running.iter().map(|(kind, namespace)| run_kind(admin.clone(), kind, namespace));
     let controllers = futures::future::join_all(kinds);
     let pending = std::future::pending::<()>();
