@@ -31,6 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("..").canonicalize()?;
     let manifest = root.join("Cargo.toml");
     println!("cargo::rerun-if-changed={}", manifest.display());
+    // A member that comes or goes changes it. Cargo would look at all files of a folder.
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
     let manifest: Manifest = toml::from_str(&fs::read_to_string(manifest)?)?;
     let (mut code, mut constants) = (String::new(), Vec::new());
     let mut folders = vec![NATS.to_owned()];
@@ -65,7 +67,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The folders of a member: `drivers/*` stands for those in `drivers`.
 fn expanded(root: &Path, member: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let Some(parent) = member.strip_suffix("/*") else { return Ok(vec![member.to_owned()]) };
-    println!("cargo::rerun-if-changed={}", root.join(parent).display());
     let mut names = fs::read_dir(root.join(parent))?.collect::<Result<Vec<_>, _>>()?;
     names.sort_by_key(fs::DirEntry::file_name);
     Ok(names.iter().map(|entry| format!("{parent}/{}", entry.file_name().to_string_lossy())).collect())
