@@ -125,6 +125,9 @@ pub struct BGPSessionGroupSpec {
     /// The BGP speaker on the nodes that ENO configures.
     #[serde(default)]
     pub speaker: Speaker,
+    /// Where answers to what came from a gateway leave.
+    #[serde(default)]
+    pub return_path: ReturnPath,
     /// Pods may have attachments of the L2Service too. Needs Password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_pods: bool,
@@ -174,6 +177,16 @@ pub enum Speaker {
     None,
     /// MetalLB: ENO makes its BGPPeers.
     MetalLB,
+}
+
+/// Where answers to what came from a gateway leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReturnPath {
+    /// By the routes of the node.
+    #[default]
+    None,
+    /// To that gateway, by the interface of the sessions, also those of pods. The node marks these connections.
+    Symmetric,
 }
 
 /// An address family.

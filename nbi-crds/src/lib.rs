@@ -36,7 +36,7 @@ mod vrf_attachment;
 
 pub use bgp_session_group::{
     AddressFamily, BGPSessionGroup, BGPSessionGroupSpec, BfdTimers, BgpPassword, BgpSession, BgpWorker,
-    GracefulRestart, Neighbours, Speaker,
+    GracefulRestart, Neighbours, ReturnPath, Speaker,
 };
 pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni, Verify};

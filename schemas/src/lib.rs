@@ -14,6 +14,7 @@ mod command;
 mod delivery;
 mod driver;
 mod fabric;
+mod mark_mask;
 mod nad;
 mod node;
 mod parts;
@@ -40,6 +41,7 @@ pub use fabric::{
     AddressPair, Device, FabricDesired, FabricPort, FabricVlan, FabricVlans, NeutronSettings, PortBefore,
     PortMode, is_vlan_name, parse_vlan_name, vlan_name,
 };
+pub use mark_mask::{MarkMask, MarkMaskError};
 pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{
     AppliedLink, AppliedNetwork, Carrier, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod,

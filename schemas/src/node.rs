@@ -91,6 +91,9 @@ pub enum HostNetwork {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schemars(with = "Vec<String>")]
         prefixes: Vec<IpNet>,
+        /// Answers to what came in by it leave by it, to the first gateway of their family, also those of pods.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        symmetric: bool,
         /// The MTU in bytes; absent: the network's.
         mtu: Option<u32>,
     },

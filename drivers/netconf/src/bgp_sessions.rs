@@ -85,6 +85,8 @@ pub(crate) struct Entry {
     pub(crate) since: Option<Text>,
     /// The last NOTIFICATION.
     pub(crate) last_error: Option<BgpError>,
+    /// Prefixes that the neighbour announces, of all families.
+    pub(crate) prefixes: u64,
 }
 
 /// Picks the sessions that are wanted.
@@ -92,21 +94,25 @@ pub(crate) struct Entry {
 pub(crate) struct Picker<'a> {
     wanted: &'a WantedSessions,
     found: BTreeMap<(String, IpAddr), BgpSession>,
+    prefixes: BTreeMap<String, u64>,
     kept: Counter,
 }
 
 impl<'a> Picker<'a> {
     /// Nothing is picked yet.
     pub(crate) fn new(wanted: &'a WantedSessions) -> Self {
-        Self { wanted, found: BTreeMap::new(), kept: Counter::default() }
+        Self { wanted, found: BTreeMap::new(), prefixes: BTreeMap::new(), kept: Counter::default() }
     }
 
     /// Keeps the session if it is wanted.
     pub(crate) fn entry(&mut self, entry: Entry) -> Result<(), TooLarge> {
-        let Entry { vrf, address, group, state, since, last_error } = entry;
+        let Entry { vrf, address, group, state, since, last_error, prefixes } = entry;
         let (Some(address), Some(state)) = (address, state) else { return Ok(()) };
         let by_address = self.wanted.neighbours.get(&(vrf.clone(), address));
         let Some(owner) = by_address.or_else(|| self.wanted.groups.get(&(vrf, group))) else { return Ok(()) };
+        // One entry for each group of a command.
+        let all = self.prefixes.entry(owner.clone()).or_default();
+        *all = all.saturating_add(prefixes);
         let since = since.filter(|_| state == BgpState::Established);
         let bytes = size_of::<BgpSession>() + owner.len() + since.as_ref().map_or(0, |since| since.len());
         let session = BgpSession { address, state, since, last_error };
@@ -126,7 +132,7 @@ impl<'a> Picker<'a> {
         for ((owner, _), session) in self.found {
             sessions.entry(owner).or_default().push(session);
         }
-        FoundSessions { sessions, memory: self.kept.into() }
+        FoundSessions { sessions, prefixes: self.prefixes, memory: self.kept.into() }
     }
 }
 
@@ -135,6 +141,8 @@ impl<'a> Picker<'a> {
 pub struct FoundSessions {
     /// The sessions.
     pub sessions: Sessions,
+    /// The prefixes that the neighbours announce, by owner.
+    pub prefixes: BTreeMap<String, u64>,
     /// The memory that they take.
     pub memory: Kept,
 }

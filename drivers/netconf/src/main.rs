@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eno_device_secrets::SecretArgs;
 use eno_driver_netconf::dialect::DIALECTS;
-use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::driver::{NetconfDriver, Options, PrefixMetrics};
 use eno_driver_netconf::ssh::Limits;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
 
@@ -58,7 +58,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    driver_main(ABOUT, async |args: Args, _| {
+    driver_main(ABOUT, async |args: Args, registry| {
         args.check()?;
         let limits = Limits {
             connect: Duration::from_secs(args.connect_timeout),
@@ -75,7 +75,9 @@ fn main() -> ExitCode {
             confirm_timeout,
             audit_interval,
             session_interval: SESSION_INTERVAL,
+            prefixes: PrefixMetrics::default(),
         };
+        options.prefixes.register(registry);
         Ok::<_, anyhow::Error>(NetconfDriver::new(options))
     })
 }

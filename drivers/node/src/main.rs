@@ -17,7 +17,7 @@ use eno_driver_node::pods::{Options, Pods};
 use eno_driver_node::probes::{ProbeMetrics, Probes};
 use eno_ovsdb::Endpoint;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
-use eno_schemas::OvsDatapath;
+use eno_schemas::{MarkMask, OvsDatapath};
 use ipnet::IpNet;
 
 const ABOUT: DriverAbout = DriverAbout {
@@ -55,6 +55,10 @@ struct Args {
     /// The API server in the cluster, as every pod has it, which may be a name: no bridge of pods may have its address
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", value_name = "ADDRESS", hide = true)]
     api_server: Option<String>,
+    /// Adjacent bits of marks of packets and connections on which nobody else on the nodes depends: ENO leads answers to
+    /// gateways by them, for as many BGPSessionGroups on a node as they have values
+    #[arg(long, env = "ENO_RETURN_PATH_MASK", value_name = "BITS", default_value_t)]
+    return_path_mask: MarkMask,
     /// Where /proc/sys/net is mounted writable
     #[arg(long, env = "ENO_PROC_SYS", value_name = "DIR", default_value = "/proc/sys/net")]
     proc_sys: PathBuf,
@@ -89,6 +93,7 @@ impl Args {
             node: self.node.clone(),
             reserved: self.reserved_network.into_iter().chain(api_server).collect(),
             ovs_datapath,
+            return_path_mask: self.return_path_mask,
             proc_sys_net: self.proc_sys.clone(),
         };
         let options = Options {

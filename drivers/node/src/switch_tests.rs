@@ -106,6 +106,7 @@ fn interface_for_sessions_is_rejected_without_its_port() {
         addresses: vec![],
         gateways: vec![],
         prefixes: vec![],
+        symmetric: false,
         mtu: None,
     };
     let mut node = node();

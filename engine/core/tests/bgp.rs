@@ -12,8 +12,9 @@ use eno_schemas::{
 };
 
 use crate::edits::{edit_attachment, edit_group, edit_subnet};
-use crate::fixtures::rejection;
+use crate::fixtures::{rejection, to_device, to_node};
 use crate::world::*;
+use serde_json::json;
 
 const GATEWAY: &str = "leaf2";
 
@@ -418,6 +419,66 @@ fn refusals_name_the_field_and_the_remedy() {
     }));
     w.assert_phase(&[&g], Phase::Ready, "");
     assert_eq!(workers(&w, &g)[0].1, "10.2.0.10/24");
+}
+
+#[test]
+fn two_hundred_workers_take_two_commands_each_and_few_of_the_device() {
+    let mut w = World::with_agents();
+    let mut ports = vec![("e1", to_node("node1")), ("e2", to_node("node2"))];
+    ports.extend(["spine1", "spine2"].map(|spine| (spine, to_device(spine, "leaf1"))));
+    let names: Vec<String> = (5..=201).map(|n| format!("node{n}")).collect();
+    ports.extend(names.iter().map(|name| (name.as_str(), to_node(name))));
+    w.apply(device("leaf1", &ports));
+    for name in &names[..196] {
+        w.apply_node(name, true, true);
+    }
+    w.apply(edit_subnet(&subnet("sn", "10.1.0.0/23"), |spec| spec.ipam = Ipam::Eno));
+    w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
+    w.apply(vrf("v", &[GATEWAY]));
+    w.apply_and_settle(vrf_attachment("va", "v", "s", GATEWAY, &["10.1.0.1/23"]));
+    let sent =
+        |w: &World| w.applied.keys().map(|target| w.command(target).generation.sequence).max().unwrap();
+    let before = sent(&w);
+    let g = w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    w.assert_phase(&[&g], Phase::Ready, "");
+    assert_eq!((workers(&w, &g).len(), neighbours(&w).len()), (200, 200));
+    // One for the VLAN, and one for the addresses once they are written.
+    let all = sent(&w) - before;
+    assert!(all <= 2 * 200 + 8, "{all}");
+    // A node that comes concerns itself and the gateway.
+    let before = sent(&w);
+    w.apply_node("node201", true, true);
+    w.settle();
+    assert_eq!(workers(&w, &g).len(), 201);
+    let all = sent(&w) - before;
+    assert!(all <= 6, "{all}");
+}
+
+#[test]
+fn answers_are_led_to_one_gateway() {
+    let (mut w, g) = world();
+    let symmetric = || edit_group(&bgp_session_group("g", "v", "s", "cp"), |spec| spec.symmetric = true);
+    w.apply_and_settle(symmetric());
+    w.assert_phase(&[&g], Phase::Ready, "");
+    for network in interfaces(&w, "node1") {
+        assert!(matches!(network, HostNetwork::Interface { symmetric: true, .. }), "{network:?}");
+    }
+    let two = "spec.ReturnPath: answers can be led to one gateway of each family, and 10.1.0.1 and 10.1.0.6 are gateways of VRF \
+               v; set it to None";
+    w.apply(vrf("v", &[GATEWAY, "leaf1"]));
+    let interfaces = json!([
+        { "Device": GATEWAY, "Addresses": ["10.1.0.1/29"] },
+        { "Device": "leaf1", "Addresses": ["10.1.0.6/29"] },
+    ]);
+    let spec = json!({ "VRF": "v", "L2Service": "s", "Interfaces": interfaces });
+    w.apply_and_settle(object(Kind::VRFAttachment, "va", spec));
+    w.assert_phase(&[&g], Phase::Error, two);
+    w.apply_and_settle(bgp_session_group("g", "v", "s", "cp"));
+    w.assert_phase(&[&g], Phase::Ready, "");
+    w.apply_and_settle(symmetric());
+    w.assert_phase(&[&g], Phase::Error, two);
+    w.apply_and_settle(vrf_attachment("va", "v", "s", GATEWAY, &["10.1.0.1/29"]));
+    w.assert_phase(&[&g], Phase::Ready, "");
 }
 
 #[test]

@@ -20,19 +20,19 @@ use crate::nodes::gateway::{forwarding, vrf, vrf_attachment};
 
 const NAMESPACE: &str = "metallb-system";
 const NAME: &str = "services";
-const GATEWAY: &str = "10.9.0.254";
 const NODES: [&str; 2] = ["node1", "node2"];
 
 /// The group with what it names, and a VRF that has no part in it.
 fn networks() -> String {
     let group = "VRF: services, L2Service: services, ConnectionPoint: services, LocalASN: 64512, PeerASN: 65000, \
-                 AddressFamilies: [IPv4], HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], Speaker: MetalLB";
+                 AddressFamilies: [IPv4], HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], Speaker: MetalLB, \
+                 ReturnPath: Symmetric";
     [
         connection_point(NAME, "br-data", "Interfaces: [eth1]"),
         object("Subnet", "name: services", "Type: v4, Ipam: eno, Address: 10.9.0.0, Mask: 24"),
         service(NAME, 190, "Subnets: [services]"),
         vrf(NAME, 190),
-        vrf_attachment(NAME, &format!("{GATEWAY}/24"), ""),
+        vrf_attachment(NAME, "10.9.0.254/24", ""),
         object("BGPSessionGroup", "name: services", group),
         object("Subnet", "name: others", "Type: v4, Ipam: eno, Address: 10.10.0.0, Mask: 24"),
         service("others", 191, "Subnets: [others]"),
@@ -55,8 +55,8 @@ fn pool(peers: &[String]) -> String {
     format!("{pool}\n---\n{advertisement}")
 }
 
-/// A Service with a pod on each node, which answers with its name.
-fn web() -> String {
+/// A Service with a pod on each node, which answers with its name. `policy`: its externalTrafficPolicy.
+fn web(policy: &str) -> String {
     let labels = json!({ "app": "web" });
     let container = json!({
         "name": "web", "image": eno_lab::sandbox::TEST_IMAGE,
@@ -71,7 +71,10 @@ fn web() -> String {
     });
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "default" },
-        "spec": { "type": "LoadBalancer", "selector": labels, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        "spec": {
+            "type": "LoadBalancer", "externalTrafficPolicy": policy, "selector": labels,
+            "ports": [{ "port": 80, "targetPort": 8080 }],
+        },
     });
     format!("{pods}\n---\n{service}")
 }
@@ -174,6 +177,48 @@ async fn until_next_hops(system: &System, address: &str, expected: &BTreeSet<Str
     assert!(seen.await.is_some(), "not {expected:?}, but {last:?}");
 }
 
+/// Nothing else of the nodes answers in the VRF, not even with a refusal: kubelet, node port, cluster IP, and pods.
+async fn assert_closed(system: &System, service: &Service, addresses: &BTreeSet<String>) {
+    let spec = service.spec.as_ref().expect("a spec");
+    let port = spec.ports.as_ref().and_then(|ports| ports[0].node_port).expect("a node port");
+    let cluster_ip = spec.cluster_ip.clone().expect("a cluster IP");
+    let pods = system.running("default", "app=web", 2).await;
+    let pods = pods.into_values().filter_map(|pod| pod.status?.pod_ip);
+    let nodes = NODES.map(|node| system.sandbox.node(node).expect("a node").address.to_string());
+    let mut targets: Vec<String> = Vec::new();
+    for (ip, ports) in [
+        (addresses.iter().cloned().collect::<Vec<_>>(), vec![22, 10250, port]),
+        (nodes.to_vec(), vec![10250, port]),
+        (vec![cluster_ip], vec![80]),
+        (pods.collect(), vec![8080]),
+    ]
+    .into_iter()
+    .flat_map(|(ips, ports)| ips.into_iter().map(move |ip| (ip, ports.clone())))
+    {
+        targets.extend(ports.iter().map(|port| format!("http://{ip}:{port}/")));
+        let by = addresses.first().expect("a node");
+        if !addresses.contains(&ip) {
+            in_vrf(system, NAME, &["ip", "route", "replace", &ip, "via", by]).await.expect("a route");
+        }
+    }
+    for target in &targets {
+        // 28: the time is over. Something that answers, such as with a reset, ends otherwise.
+        let script = format!("curl -s -o /dev/null --max-time 1 {target}; echo $?");
+        let end = in_vrf(system, NAME, &["sh", "-c", &script]).await;
+        assert_eq!(end.as_deref().map(str::trim), Some("28"), "{target}");
+    }
+}
+
+/// Waits until pods of both nodes answer. The connections of one client differ in their ports, so some go to each node.
+async fn until_answers(system: &System, address: &str, what: &str) {
+    let mut answered = BTreeSet::new();
+    let all = poll(async || {
+        answered.extend(fetch(system, NAME, address).await);
+        (answered.len() == 2).then_some(())
+    });
+    assert!(all.await.is_some(), "{what}: {address} answers by {answered:?} only");
+}
+
 async fn until_group(system: &System, what: &str, good: impl Fn(&Value) -> bool) -> BGPSessionGroup {
     let good = |group: &BGPSessionGroup| good(&json!(group.status));
     system.until_one::<BGPSessionGroup>(NAME, what, good).await
@@ -214,16 +259,9 @@ fn services_of_metallb_are_reached_by_the_gateway() {
             .filter_map(|one| Some(one.addresses.first()?.split('/').next()?.to_owned()))
             .collect();
 
-        // Answers of pods leave by the routes of the node.
-        for node in NODES {
-            let shown = system.on_node(node, &["ip", "-br", "addr", "show", "to", "10.9.0.0/24"]).await;
-            let interface = shown.split(['@', ' ']).next().expect("the interface");
-            system.on_node(node, &["ip", "route", "add", GATEWAY, "dev", interface]).await;
-        }
-
         // An advertisement without peers goes to all of them.
         system.apply(&pool(&[])).await;
-        system.apply(&web()).await;
+        system.apply(&web("Cluster")).await;
         until_group(system, "AnnouncedToAll", |status| has_condition(status, "AnnouncedToAll", NAME)).await;
         system.apply(&pool(&status.speaker_peers)).await;
         until_group(system, "no AnnouncedToAll", |status| !has_condition(status, "AnnouncedToAll", "")).await;
@@ -237,12 +275,23 @@ fn services_of_metallb_are_reached_by_the_gateway() {
         let address = poll(async || given(&services.get("web").await.ok()?)).await.expect("an address");
         system.running("default", "app=web", 2).await;
         until_next_hops(system, &address, &addresses).await;
-        let mut answered = BTreeSet::new();
-        let all = poll(async || {
-            answered.extend(fetch(system, NAME, &address).await);
-            (answered.len() == 2).then_some(())
-        });
-        assert!(all.await.is_some(), "{address} answers by {answered:?} only");
+        // By addresses alone, the gateway would send one client's connections to one node.
+        let by_ports = "echo 1 >/proc/sys/net/ipv4/fib_multipath_hash_policy";
+        in_vrf(system, NAME, &["sh", "-c", by_ports]).await.expect("a sysctl");
+        let service = services.get("web").await.expect("the Service");
+        assert_closed(system, &service, &addresses).await;
+        // kube-proxy runs in the mode nftables at first.
+        for mode in ["nftables", "iptables"] {
+            for node in NODES.into_iter().filter(|_| mode == "iptables") {
+                let edit = format!("s/\"nftables\"/\"{mode}\"/");
+                system.on_node(node, &["sed", "-i", &edit, "/var/lib/kube-proxy/config.yaml"]).await;
+                system.restart_part(&format!("{node}-kube-proxy")).await;
+            }
+            for policy in ["Local", "Cluster"] {
+                system.apply(&web(policy)).await;
+                until_answers(system, &address, &format!("kube-proxy with {mode}, {policy}")).await;
+            }
+        }
         system.becomes::<VRFAttachment>("others", Phase::Ready).await;
         assert_eq!(fetch(system, "others", &address).await, None);
 
@@ -266,7 +315,7 @@ fn services_of_metallb_are_reached_by_the_gateway() {
         let peers: Api<DynamicObject> = Api::namespaced_with(system.sandbox.client(), NAMESPACE, &peers);
         let left = peers.list(&ListParams::default()).await.expect("a list").items;
         assert!(left.is_empty(), "{left:?}");
-        system.delete(&web()).await;
+        system.delete(&web("Cluster")).await;
         system.delete(&pool(&[])).await;
     });
 }

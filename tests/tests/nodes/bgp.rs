@@ -16,7 +16,8 @@ const SERVICE: &str = "203.0.113.10/32";
 
 fn objects(name: &str, vid: u16) -> String {
     let group = "VRF: NAME, L2Service: NAME, ConnectionPoint: NAME, LocalASN: 64512, PeerASN: 65000, AddressFamilies: [IPv4], \
-                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1";
+                 HoldTime: 9, KeepaliveTime: 3, AcceptPrefixes: [203.0.113.0/24], MaximumPrefixes: 1, \
+                 ReturnPath: Symmetric";
     [
         connection_point(name, "br-data", "Interfaces: [eth1]"),
         object("Subnet", &format!("name: {name}"), "Type: v4, Ipam: eno, Address: 10.9.0.0, Mask: 24"),
@@ -35,6 +36,7 @@ async fn host(system: &System, node: &str) -> Vec<String> {
         &["ip", "route"][..],
         &["ip", "-6", "route"],
         &["ip", "rule"],
+        &["nft", "list", "table", "inet", "eno"],
         &["ip", "-br", "addr", "show", "eth0"],
     ] {
         all.push(system.on_node(node, command).await);
@@ -136,6 +138,11 @@ fn nodes_and_a_gateway_speak_bgp() {
         until_error(system, name, "(0601); raise MaximumPrefixes").await;
         system.patch("BGPSessionGroup", name, json!({"spec": {"MaximumPrefixes": 2}})).await;
         until_established(system, name).await;
+        let metric = format!("eno_driver_bgp_prefixes{{device=\"gw1\",group=\"{name}\"}}");
+        let of_both = poll(async || {
+            system.metric("driver-netconf", &metric).await.filter(|number| number == "4").map(drop)
+        });
+        assert!(of_both.await.is_some(), "no metric of 4 prefixes");
         stop(too_many).await;
 
         // The gateway takes sessions from all addresses of the Subnet, with a password.

@@ -120,6 +120,7 @@ mod tests {
             ("/log", json!("x==")),
             ("/nodeCIDRs", json!(["10.0.0.1"])),
             ("/agent/reservedNetworks", json!(["10.0.0.0/8,fd00::/8"])),
+            ("/agent/returnPathMask", json!("0x4000")),
             ("/image", Value::Null),
         ] {
             let mut values = defaults.clone();

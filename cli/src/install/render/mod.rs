@@ -343,9 +343,10 @@ mod tests {
             "image: r/eno:v1\nnatsImage: r/nats:v1\nimagePullPolicy: Never\nimagePullSecrets: [pull]\n\
              nats: {replicas: 3, storageClass: fast, storageSize: 9Gi, memoryLimit: 1Gi}\nclusterID: lab1\n\
              callbackDeny: [10.244.0.0/16, 10.96.0.0/12]\nruntimeDirectory: /run/crio\n\
-             openvswitchDirectory: /var/run/ovs\ncniDirectory: /usr/libexec/cni\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
+             openvswitchDirectory: /var/run/ovs\ncniDirectory: /usr/libexec/cni\nsampleImage: busybox:1\nmultusNamespace: multus\nmetallbNamespace: lb\nlog: debug\nadmission: true\n\
              nadDefinition: true\nnodeMetrics: true\nverify: false\n\
-             agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
+             agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, returnPathMask: '0x3000', \
+             env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
         );
         let environment = |objects: &[DynamicObject]| {
             let mut data = objects.iter().map(|object| object.data["data"].clone());
@@ -358,6 +359,7 @@ mod tests {
             ("ENO_CALLBACK_DENY", "10.244.0.0/16,10.96.0.0/12"),
             ("ENO_SAMPLE_IMAGE", "busybox:1"),
             ("ENO_MULTUS_NAMESPACE", "multus"),
+            ("ENO_METALLB_NAMESPACE", "lb"),
             ("ENO_LOG", "debug"),
             ("ENO_VERIFY", "false"),
             ("ENO_NATS_REPLICAS", "3"),
@@ -385,6 +387,7 @@ mod tests {
             r#""image":"r/eno:v1","imagePullPolicy":"Never","name":"cni-plugin""#,
             r#"{"name":"ENO_ALLOW_INTERFACES","value":"eth1,eth2"}"#,
             r#"{"name":"ENO_OVS_DATAPATH","value":"netdev"}"#,
+            r#"{"name":"ENO_RETURN_PATH_MASK","value":"0x3000"}"#,
             r#"{"name":"ENO_OVSDB","value":"tcp:127.0.0.1:6640"}"#,
         ] {
             assert!(agents.contains(text), "{text} is not in {agents}");

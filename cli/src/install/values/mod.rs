@@ -5,6 +5,7 @@ mod forms;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use eno_schemas::MarkMask;
 use ipnet::IpNet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ const NATS_IMAGE: &str = match option_env!("ENO_NATS_IMAGE") {
 };
 
 /// The variables of the agent that the installation sets.
-pub const OWN_VARIABLES: [&str; 16] = [
+pub const OWN_VARIABLES: [&str; 17] = [
     "ENO_NODE",
     "ENO_INSTANCE",
     "ENO_NATS_URL",
@@ -43,6 +44,7 @@ pub const OWN_VARIABLES: [&str; 16] = [
     "ENO_LOG",
     "ENO_ALLOW_INTERFACES",
     "ENO_OVS_DATAPATH",
+    "ENO_RETURN_PATH_MASK",
     "ENO_CRI_SOCKET",
 ];
 
@@ -96,6 +98,8 @@ pub struct Values {
     pub sample_image: Option<Image>,
     /// The namespace of Multus, as `multusNamespace` in its configuration says; absent: kube-system.
     pub multus_namespace: Option<Name>,
+    /// The namespace of MetalLB, for BGPSessionGroups with it as their Speaker; absent: metallb-system.
+    pub metallb_namespace: Option<Name>,
     /// What all parts log: error, warn, info, debug, trace, or module=level pairs separated by commas.
     pub log: Log,
     /// The agents of nodes.
@@ -140,6 +144,9 @@ pub struct Agent {
     pub reserved_networks: Vec<IpNet>,
     /// The datapath of Open vSwitch bridges that ask for none in particular.
     pub ovs_datapath: Datapath,
+    /// Adjacent bits of marks of packets and connections that lead answers back to gateways (ReturnPath of a
+    /// BGPSessionGroup), and that nobody else on the nodes depends on.
+    pub return_path_mask: MarkMask,
     /// Further environment variables ENO_… of the agent's process, none of which the installation sets itself.
     #[schemars(schema_with = "further_variables")]
     pub env: BTreeMap<Variable, Text>,
@@ -224,6 +231,7 @@ impl Default for Values {
             cni_directory: Directory("/opt/cni/bin".to_owned()),
             sample_image: None,
             multus_namespace: None,
+            metallb_namespace: None,
             log: Log("info".to_owned()),
             agent: Agent::default(),
             node_metrics: false,
@@ -441,7 +449,12 @@ mod tests {
             ("nats: {replica: 3}", "nats.replica: there is no such value; did you mean replicas?"),
             (
                 "agent: {xyz: 3}",
-                "agent.xyz: there is no such value; there are allowInterfaces, env, ovsDatapath, reservedNetworks",
+                "agent.xyz: there is no such value; there are allowInterfaces, env, ovsDatapath, reservedNetworks, \
+                 returnPathMask",
+            ),
+            (
+                "agent: {returnPathMask: '0x4000'}",
+                "agent.returnPathMask: 0x4000 shares bits with the marks of kube-proxy (0xc000); give other bits, such as 0x3f",
             ),
             ("nats: {replicas: 2}", "nats.replicas: use 1 or 3"),
             ("nats: {replicas: x}", "nats.replicas: invalid type: string \"x\", expected u8"),

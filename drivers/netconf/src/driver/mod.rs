@@ -3,6 +3,7 @@
 mod lookup;
 mod open_session;
 mod passwords;
+mod prefix_metrics;
 mod sessions;
 
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ use crate::dialect::Dialects;
 use crate::driver::lookup::Answer;
 use crate::driver::open_session::OpenSession;
 use crate::driver::passwords::Written;
+pub use crate::driver::prefix_metrics::PrefixMetrics;
 use crate::driver::sessions::{KnownSessions, Looks};
 use crate::pacing::ReconnectPacer;
 use crate::plan::{ClashDetector, reported_vlans, with_reported_ports};
@@ -61,6 +63,8 @@ pub struct Options {
     /// The mean interval between reads of the BGP sessions of a device while one is not established; six times that
     /// otherwise.
     pub session_interval: Duration,
+    /// The metrics of prefixes.
+    pub prefixes: PrefixMetrics,
 }
 
 /// Configures switches over NETCONF.
@@ -200,7 +204,7 @@ impl FabricDevices for Switches {
             reconnects: Arc::default(),
             connecting: Semaphore::new(MAX_CONNECTS),
             connecting_to_lost: Semaphore::new(MAX_CONNECTS_TO_LOST),
-            looks: Looks::new(options.session_interval),
+            looks: Looks::new(options.session_interval, options.prefixes.clone()),
             hasher: RandomState::new(),
             options,
             changes,

@@ -5,6 +5,7 @@
 //! reconcile the device again, so a report goes out only then. A look whose session broke finds nothing: the next
 //! reconcile reads again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use eno_schemas::{Applied, FabricDesired, Item, NO_BGP_STATE, Note};
 use futures::{Stream, StreamExt as _, stream};
 use tracing::debug;
 
-use super::{Device, OpenSession};
+use super::{Device, OpenSession, PrefixMetrics};
 use crate::bgp_sessions::{FoundSessions, Sessions, WantedSessions, reported};
 use crate::session::{CallError, Session as _};
 
@@ -28,6 +29,7 @@ const MAX_LOOKS: usize = 64;
 pub(super) struct Looks {
     schedule: Arc<AuditSchedule>,
     interval: Duration,
+    prefixes: PrefixMetrics,
 }
 
 /// The sessions of the last report of a device.
@@ -38,13 +40,14 @@ pub(super) struct KnownSessions {
 
 impl Looks {
     /// None yet. `interval`: the mean time between two looks at a device while one of its sessions is not established.
-    pub(super) fn new(interval: Duration) -> Self {
-        Self { schedule: Arc::default(), interval }
+    pub(super) fn new(interval: Duration, prefixes: PrefixMetrics) -> Self {
+        Self { schedule: Arc::default(), interval, prefixes }
     }
 
     /// No look at this device any more.
     pub(super) fn forget(&self, target: &str) {
         self.schedule.forget(target);
+        self.prefixes.set(target, &BTreeMap::new());
     }
 
     /// `are_stable`: all sessions are established, and were at the last read. One that ends at once is seen soon.
@@ -75,6 +78,7 @@ impl Looks {
         };
         match read(open_session, &known.wanted).await {
             Ok(Ok(found)) => {
+                self.prefixes.set(target, &found.prefixes);
                 let are_established = |sessions| known.wanted.are_established(sessions);
                 self.record(target, are_established(&found.sessions) && are_established(&known.sessions));
                 reported(&found.sessions) != reported(&known.sessions)
@@ -112,7 +116,10 @@ impl Device {
         let known = self.bgp_sessions.as_ref();
         let was_established = known.is_some_and(|known| wanted.are_established(&known.sessions));
         let (sessions, is_of_use) = match read(open_session, &wanted).await {
-            Ok(Ok(found)) => (found.sessions, true),
+            Ok(Ok(found)) => {
+                looks.prefixes.set(target, &found.prefixes);
+                (found.sessions, true)
+            }
             Ok(Err(reason)) => {
                 reconciled.notes.push(Note::new(NO_BGP_STATE, Item::TARGET, reason));
                 (Sessions::new(), true)

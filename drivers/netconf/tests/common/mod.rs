@@ -8,7 +8,7 @@ use std::time::Duration;
 use eno_conformance::fabrics;
 use eno_device_secrets::{Login, SecretSource};
 use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
-use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::driver::{NetconfDriver, Options, PrefixMetrics};
 use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{Baseline, ClashDetector, Passwords};
 use eno_driver_netconf::session::{Call, Session};
@@ -229,6 +229,7 @@ pub fn options(credentials: &Path) -> Options {
         confirm_timeout: Duration::from_mins(1),
         audit_interval: Duration::from_hours(1),
         session_interval: Duration::from_millis(200),
+        prefixes: PrefixMetrics::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use eno_schemas::VlanId;
+use eno_schemas::{MarkMask, VlanId};
 use ipnet::IpNet;
 
 use super::ownership;
@@ -225,6 +225,25 @@ pub enum Refusal {
     FilterLength {
         /// The interface.
         name: String,
+    },
+    /// Connections are not tracked by the kernel.
+    #[error(
+        "ReturnPath Symmetric is not supported on this node: {name} shows the data plane of {data_plane} in eBPF, whose answers \
+         have no marks of the kernel's connection tracking; set ReturnPath to None"
+    )]
+    Ebpf {
+        /// The interface that shows it.
+        name: &'static str,
+        /// The data plane.
+        data_plane: &'static str,
+    },
+    /// Each mark is another interface's.
+    #[error(
+        "all marks of {mask} lead answers back by other interfaces; widen agent.returnPathMask (--return-path-mask)"
+    )]
+    Marks {
+        /// The bits of marks.
+        mask: MarkMask,
     },
     /// The network that the item belongs to was refused.
     #[error("the network {network} is not there: {reason}")]

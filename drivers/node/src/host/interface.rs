@@ -23,8 +23,9 @@ use super::guard::{self, Refusal};
 use super::kernel::Change;
 use super::nic::check_mtu;
 use super::plan::{ItemRef, Planner};
+use super::return_path::first_of_each_family;
 use super::{ownership, session_filter};
-use crate::netlink::{IngressProgram, Instruction, Kind, Link, PortVlan, Request};
+use crate::netlink::{IngressProgram, Instruction, Kind, Link, PortVlan, Request, Rule};
 use crate::pods::anti_spoof;
 
 /// The MTU of the end on a bridge, in bytes: that of jumbo frames. A bridge has the least MTU of its ports.
@@ -62,6 +63,7 @@ pub(super) struct Interface<'a> {
     pub(super) addresses: &'a [IpNet],
     pub(super) gateways: &'a [IpAddr],
     pub(super) prefixes: &'a [IpNet],
+    pub(super) symmetric: bool,
     pub(super) mtu: Option<u32>,
 }
 
@@ -102,6 +104,9 @@ impl<'a> Planner<'a> {
     pub(super) fn interface(&mut self, name: &str, wanted: &Interface<'_>) -> Result<(), Refusal> {
         let item = ItemRef::Network(name.to_owned());
         guard::session_interface_name(name)?;
+        if wanted.symmetric {
+            self.check_return_path()?;
+        }
         let lower = self.lower(wanted)?;
         let found = self.state.named(name).filter(|link| link.group == self.group);
         self.check_reach(name, found.map(|link| link.index), wanted)?;
@@ -122,9 +127,15 @@ impl<'a> Planner<'a> {
         }
         self.configure(&item, link, mtu);
         for gateway in wanted.gateways {
-            self.own_rule(&item, link, None, (*gateway).into(), Some("lo"));
+            let rule = Self::rule_of(link, gateway.is_ipv6());
+            let (to, input) = (Some((*gateway).into()), Some("lo".to_owned()));
+            self.own_rule(&item, Rule { to, input, ..rule });
         }
-        self.own_routes(&item, link, wanted.addresses);
+        let answered = if wanted.symmetric { wanted.gateways } else { &[] };
+        self.own_routes(&item, link, wanted.addresses, first_of_each_family(answered));
+        if wanted.symmetric {
+            self.return_path(&item, link, answered)?;
+        }
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 use super::super::guard::tests::link;
+use super::super::return_path;
 use super::super::state::{ADDR_GEN_NONE, Installation, State};
 use super::*;
 use crate::netlink::{Address, PROTOCOL, Route, Rule, Snapshot};
-use eno_schemas::{NodeDesired, VlanSet};
+use eno_schemas::{MarkMask, NodeDesired, VlanSet};
 
 fn ovs(datapath: OvsDatapath) -> HostNetwork {
     let vlans: VlanSet = "10,20".parse().unwrap();
@@ -16,8 +17,18 @@ fn interface(network: &str, vlan: u16) -> HostNetwork {
         addresses: vec!["10.9.0.2/24".parse().unwrap()],
         gateways: vec!["10.9.0.1".parse().unwrap()],
         prefixes: vec!["203.0.113.0/28".parse().unwrap()],
+        symmetric: false,
         mtu: Some(1400),
     }
+}
+
+/// As [`interface`], with answers to its gateway.
+fn symmetric() -> HostNetwork {
+    let mut wanted = interface("br0", 10);
+    if let HostNetwork::Interface { symmetric, .. } = &mut wanted {
+        *symmetric = true;
+    }
+    wanted
 }
 
 fn desired(networks: impl IntoIterator<Item = (&'static str, HostNetwork)>) -> NodeDesired {
@@ -74,6 +85,7 @@ fn complete() -> State {
         from: None,
         to: Some("10.9.0.1/32".parse().unwrap()),
         input: Some("lo".to_owned()),
+        mark: None,
         protocol: PROTOCOL,
     };
     let HostNetwork::Interface { addresses, gateways, prefixes, .. } = interface("br0", 10) else {
@@ -289,4 +301,94 @@ fn what_an_interface_must_not_take_is_refused() {
         desired([("br0", ovs(OvsDatapath::System)), ("eno-a", interface("br0", 10)), ("eno-b", second)]);
     let refusal = refusal(&both, &state, "eno-b");
     assert!(refusal.to_string().contains("10.9.0.1/32 is that of a gateway of eno-a already"), "{refusal}");
+}
+
+/// What leads answers back by the interface `complete` has: chains, rule and route.
+fn with_return_path(mark: u32) -> State {
+    let mut state = complete();
+    let chains = return_path::chains("eno-bgp", 3, MarkMask::default(), mark);
+    state.chains = chains.into_iter().map(|chain| (chain.name, chain.rules)).collect();
+    let [rule] = &state.snapshot.rules[..] else { panic!("one rule") };
+    let marked = Rule { to: None, input: None, mark: Some((mark, 0x3f)), ..rule.clone() };
+    state.snapshot.rules.push(marked);
+    let [route] = &state.snapshot.routes[..] else { panic!("one route") };
+    let (prefix, gateway) = ("0.0.0.0/0".parse().unwrap(), Some("10.9.0.1".parse().unwrap()));
+    let default = Route { prefix, gateway, source: None, ..route.clone() };
+    state.snapshot.routes.push(default);
+    state
+}
+
+#[test]
+fn answers_are_led_back_to_the_gateway() {
+    let wanted = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", symmetric())]);
+    let table = ownership::table(3);
+    let (steps, refused) = planned(&wanted, &complete());
+    assert_eq!(refused, BTreeMap::new());
+    assert_eq!(
+        steps,
+        [
+            &format!("add route 0.0.0.0/0 via 10.9.0.1 in table {table}"),
+            "have eno-bgp mark connections",
+            &format!("add the rule of priority 20101 to table {table}"),
+        ]
+    );
+    assert_eq!(planned(&wanted, &with_return_path(1)), (vec![], BTreeMap::new()));
+
+    // The rule is the record of the mark.
+    assert_eq!(planned(&wanted, &with_return_path(9)), (vec![], BTreeMap::new()));
+    let mut changed = with_return_path(9);
+    changed.chains.clear();
+    assert_eq!(planned(&wanted, &changed).0, ["have eno-bgp mark connections"]);
+
+    // Without ReturnPath all of it goes.
+    let plain = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", interface("br0", 10))]);
+    let (steps, _) = planned(&plain, &with_return_path(1));
+    assert_eq!(
+        steps,
+        [
+            "delete the table eno of nftables",
+            &format!("delete the rule of priority 20101 to table {table}"),
+            &format!("delete route 0.0.0.0/0 via 10.9.0.1 in table {table}"),
+        ]
+    );
+    let mut other = with_return_path(1);
+    other.chains.insert("eno-other-own".to_owned(), Vec::new());
+    assert_eq!(planned(&wanted, &other).0, ["delete the chain eno-other-own of table eno"]);
+}
+
+#[test]
+fn marks_are_of_one_interface_each() {
+    let wanted = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", symmetric())]);
+    let taken = |marks: std::ops::RangeInclusive<u32>| {
+        let mut state = complete();
+        let others = marks.map(|mark| Rule {
+            table: ownership::table(100 + mark),
+            mark: Some((mark, 0x3f)),
+            ..state.snapshot.rules[0].clone()
+        });
+        let others: Vec<Rule> = others.collect();
+        // They belong to interfaces that are not ENO's, so this plan keeps them.
+        state.snapshot.links.extend((1..=63).map(|mark| link(100 + mark, &format!("x{mark}"), Kind::Dummy)));
+        state.snapshot.rules.extend(others);
+        state
+    };
+    let plan = super::super::plan::plan(&wanted, &taken(1..=2), &BTreeMap::new());
+    let rule = plan.steps.iter().find_map(|step| match &step.change {
+        Change::Netlink(request) if request.operation().starts_with("add the rule") => Some(&step.difference),
+        _ => None,
+    });
+    assert_eq!(rule.map(String::as_str), Some("the rule for the mark 0x3/0x3f was missing"));
+    let refusal = refusal(&wanted, &taken(1..=63), "eno-bgp");
+    assert!(refusal.to_string().contains("widen agent.returnPathMask"), "{refusal}");
+}
+
+#[test]
+fn data_planes_in_ebpf_lead_no_answers_back() {
+    let mut state = complete();
+    state.snapshot.links.push(link(9, "cilium_host", Kind::Veth));
+    let wanted = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", symmetric())]);
+    let refusal = refusal(&wanted, &state, "eno-bgp");
+    assert!(refusal.to_string().contains("cilium_host shows the data plane of Cilium"), "{refusal}");
+    let plain = desired([("br0", ovs(OvsDatapath::System)), ("eno-bgp", interface("br0", 10))]);
+    assert_eq!(planned(&plain, &state), (vec![], BTreeMap::new()));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::interface::{SYSCTLS, Settings};
 use super::state::{Installation, State};
 use super::{HostError, ownership};
-use crate::netlink::{Ethtool, Kind, Link, Netlink, NetlinkError, Request};
+use crate::netlink::{Ethtool, Kind, Link, Netlink, NetlinkError, Nftables, Request, TableChange};
 use crate::pods::sysctl;
 
 /// A change of the kernel.
@@ -15,6 +15,8 @@ use crate::pods::sysctl;
 pub enum Change {
     /// A request of rtnetlink.
     Netlink(Request),
+    /// Changes ENO's table of nftables.
+    Nftables(TableChange),
     /// Sets a sysctl of an interface.
     Sysctl {
         /// The interface.
@@ -39,11 +41,18 @@ impl From<Request> for Change {
     }
 }
 
+impl From<TableChange> for Change {
+    fn from(change: TableChange) -> Self {
+        Self::Nftables(change)
+    }
+}
+
 impl Change {
     /// The operation; completes "can't …".
     pub fn operation(&self) -> String {
         match self {
             Self::Netlink(request) => request.operation().to_owned(),
+            Self::Nftables(change) => change.operation().to_owned(),
             Self::Sysctl { interface, key, value } => {
                 format!("set the sysctl {key} of {interface} to {value}")
             }
@@ -116,12 +125,18 @@ impl Kernel for HostKernel {
         for link in snapshot.links.iter().filter(for_sessions) {
             interfaces.insert(link.index, self.settings(link)?);
         }
-        Ok(State { snapshot, vlans, interfaces, installation: Arc::clone(&self.installation) })
+        // Where it can't be asked there is no table. A change then fails with the reason.
+        let chains = match Nftables::open() {
+            Ok(mut nftables) => nftables.rules()?,
+            Err(_) => BTreeMap::new(),
+        };
+        Ok(State { snapshot, vlans, interfaces, chains, installation: Arc::clone(&self.installation) })
     }
 
     fn change(&mut self, change: Change) -> Result<(), HostError> {
         match change {
             Change::Netlink(request) => Ok(self.netlink.execute(request)?),
+            Change::Nftables(change) => Ok(Nftables::open()?.execute(&change)?),
             Change::ComputeChecksums { interface, index } => {
                 Ok(Ethtool::open()?.compute_checksums(&interface, index)?)
             }

@@ -17,6 +17,7 @@ mod nic;
 pub mod ownership;
 pub mod plan;
 mod pod_bridge;
+mod return_path;
 mod routing;
 mod session_filter;
 pub mod state;

@@ -75,6 +75,7 @@ pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<ItemRef, Ref
         addresses: Vec::new(),
         gateways: Vec::new(),
         rules: Vec::new(),
+        chains: BTreeSet::new(),
     };
     let mut claims = BTreeMap::new();
     for (name, network) in &desired.networks {
@@ -126,6 +127,8 @@ pub(super) struct Planner<'a> {
     pub(super) gateways: Vec<(std::net::IpAddr, String)>,
     /// Policy rules of networks that are desired or kept.
     pub(super) rules: Vec<crate::netlink::Rule>,
+    /// Names of the chains of networks that are desired or kept.
+    pub(super) chains: BTreeSet<String>,
 }
 
 impl<'a> Planner<'a> {
@@ -189,9 +192,10 @@ impl<'a> Planner<'a> {
             HostNetwork::Bridge { uplink, vlans, mtu } => self.bridge(name, uplink.as_ref(), vlans, *mtu),
             HostNetwork::Master { bond, vlans, mtu } => self.master(name, bond, vlans, *mtu),
             HostNetwork::PodBridge { addresses, mtu } => self.pod_bridge(name, addresses, *mtu),
-            HostNetwork::Interface { network, vlan, addresses, gateways, prefixes, mtu } => {
-                let (vlan, mtu) = (*vlan, *mtu);
-                self.interface(name, &Interface { network, vlan, addresses, gateways, prefixes, mtu })
+            HostNetwork::Interface { network, vlan, addresses, gateways, prefixes, symmetric, mtu } => {
+                let (vlan, symmetric, mtu) = (*vlan, *symmetric, *mtu);
+                let wanted = Interface { network, vlan, addresses, gateways, prefixes, symmetric, mtu };
+                self.interface(name, &wanted)
             }
         }
     }
@@ -452,6 +456,7 @@ impl<'a> Planner<'a> {
                 self.restore_nic(&item, nic, original, altname, &gone);
             }
         }
+        self.remove_stale_chains(&item);
         self.remove_stale_rules(&item);
         std::mem::replace(&mut self.steps, before)
     }

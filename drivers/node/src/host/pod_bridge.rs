@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::guard::{self, Refusal};
 use super::ownership;
 use super::plan::{ItemRef, Planner, bridge_message};
-use crate::netlink::{Kind, Request};
+use crate::netlink::{Kind, Request, Rule};
 
 impl Planner<'_> {
     pub(super) fn pod_bridge(
@@ -39,9 +39,10 @@ impl Planner<'_> {
         self.own_addresses(&item, bridge, addresses);
         self.configure(&item, bridge, mtu);
         for net in addresses.iter().filter(|net| net.prefix_len() < net.max_prefix_len()) {
-            self.own_rule(&item, bridge, Some(net.addr().into()), net.trunc(), None);
+            let rule = Self::rule_of(bridge, net.addr().is_ipv6());
+            self.own_rule(&item, Rule { from: Some(net.addr().into()), to: Some(net.trunc()), ..rule });
         }
-        self.own_routes(&item, bridge, addresses);
+        self.own_routes(&item, bridge, addresses, std::iter::empty());
         Ok(())
     }
 }

@@ -3,6 +3,8 @@
 //! The main routing table must not change. So an address is added without its network's route
 //! (`IFA_F_NOPREFIXROUTE`). That route is in a table of the interface, which policy rules select.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::guard::{self, Refusal};
@@ -57,8 +59,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans exactly the routes to the networks of these addresses, in the interface's table.
-    pub(super) fn own_routes(&mut self, item: &ItemRef, link: &Link, addresses: &[IpNet]) {
+    /// Plans exactly the routes to the networks of these addresses, in the interface's table, and default routes to these
+    /// gateways in them.
+    pub(super) fn own_routes(
+        &mut self,
+        item: &ItemRef,
+        link: &Link,
+        addresses: &[IpNet],
+        gateways: impl Iterator<Item = IpAddr>,
+    ) {
         let table = ownership::table(link.index);
         let mut routes: Vec<Route> = Vec::new();
         for net in addresses.iter().filter(|net| net.prefix_len() < net.max_prefix_len()) {
@@ -75,6 +84,15 @@ impl Planner<'_> {
                 });
             }
         }
+        routes.extend(gateways.map(|gateway| Route {
+            table,
+            prefix: any(gateway),
+            gateway: Some(gateway),
+            index: Some(link.index),
+            metric: 0,
+            source: None,
+            protocol: PROTOCOL,
+        }));
         let same = |a: &Route, b: &Route| {
             (a.prefix, a.index, a.source, a.gateway) == (b.prefix, b.index, b.source, b.gateway)
         };
@@ -92,34 +110,35 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans a policy rule that selects the interface's table for packets to a network. `from`: only for those from
-    /// there; `input`: as [`Rule::input`].
-    pub(super) fn own_rule(
-        &mut self,
-        item: &ItemRef,
-        link: &Link,
-        from: Option<IpNet>,
-        to: IpNet,
-        input: Option<&str>,
-    ) {
-        let rule = Rule {
-            v6: to.addr().is_ipv6(),
+    /// A policy rule that selects the interface's table for all packets of a family.
+    pub(super) fn rule_of(link: &Link, v6: bool) -> Rule {
+        Rule {
+            v6,
             priority: RULE_PRIORITY,
             table: ownership::table(link.index),
-            from,
-            to: Some(to),
-            input: input.map(str::to_owned),
+            from: None,
+            to: None,
+            input: None,
+            mark: None,
             protocol: PROTOCOL,
-        };
+        }
+    }
+
+    /// Plans a policy rule.
+    pub(super) fn own_rule(&mut self, item: &ItemRef, rule: Rule) {
         if !self.state.snapshot.rules.contains(&rule) {
-            let from = from.map(|from| format!("from {from} ")).unwrap_or_default();
-            self.step(item, Request::add_rule(&rule), format!("the rule {from}to {to} was missing"));
+            let from = rule.from.map(|from| format!(" from {from}"));
+            let to = rule.to.map(|to| format!(" to {to}"));
+            let mark = rule.mark.map(|(mark, mask)| format!(" for the mark {mark:#x}/{mask:#x}"));
+            let parts: String = [from, to, mark].into_iter().flatten().collect();
+            self.step(item, Request::add_rule(&rule), format!("the rule{parts} was missing"));
         }
         self.rules.push(rule);
     }
 
-    /// Keeps the policy rules of a refused network.
+    /// Keeps the policy rules and chains of a refused network.
     pub(super) fn keep_rules(&mut self, name: &str) {
+        self.keep_chains(name);
         if let Some(link) = self.state.named(name).filter(|link| link.group == self.group) {
             let table = ownership::table(link.index);
             self.rules.extend(self.state.snapshot.rules.iter().filter(|rule| rule.table == table).cloned());
@@ -149,6 +168,11 @@ impl Planner<'_> {
             self.step(item, request, format!("the rule to table {} is not wanted", rule.table));
         }
     }
+}
+
+/// The network of all addresses of that family.
+fn any(address: IpAddr) -> IpNet {
+    IpNet::new(address, 0).map_or_else(|_| address.into(), |net| net.trunc())
 }
 
 fn link_local(net: &IpNet) -> bool {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{OvsDatapath, VlanId, VlanSet};
+use eno_schemas::{MarkMask, OvsDatapath, VlanId, VlanSet};
 use ipnet::IpNet;
 
 use super::interface::Settings;
 
-use crate::netlink::{Address, Kind, Link, PortVlan, Route, Snapshot};
+use crate::netlink::{Address, Kind, Link, MarkRule, PortVlan, Route, Snapshot};
 
 /// `RT_TABLE_MAIN`.
 pub const TABLE_MAIN: u32 = 254;
@@ -25,6 +25,8 @@ pub struct State {
     pub vlans: BTreeMap<u32, Vec<PortVlan>>,
     /// Settings of interfaces for BGP sessions, by index.
     pub interfaces: BTreeMap<u32, Settings>,
+    /// Rules of ENO's table of nftables, by chain.
+    pub chains: BTreeMap<String, Vec<MarkRule>>,
     /// What the installation says of the host.
     pub installation: Arc<Installation>,
 }
@@ -38,14 +40,21 @@ pub struct Installation {
     pub reserved: Vec<IpNet>,
     /// The datapath of Open vSwitch bridges that ask for none in particular.
     pub ovs_datapath: OvsDatapath,
+    /// The bits of marks that lead answers back.
+    pub return_path_mask: MarkMask,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
 }
 
 impl Default for Installation {
     fn default() -> Self {
-        let (node, reserved) = (String::new(), Vec::new());
-        Self { node, reserved, ovs_datapath: OvsDatapath::System, proc_sys_net: "/proc/sys/net".into() }
+        Self {
+            node: String::new(),
+            reserved: Vec::new(),
+            ovs_datapath: OvsDatapath::System,
+            return_path_mask: MarkMask::default(),
+            proc_sys_net: "/proc/sys/net".into(),
+        }
     }
 }
 

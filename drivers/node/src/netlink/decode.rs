@@ -460,7 +460,9 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
         return None;
     }
     let table = message.header.table.into();
-    let mut rule = Rule { v6, priority: 0, table, from: None, to: None, input: None, protocol: 0 };
+    let mut rule =
+        Rule { v6, priority: 0, table, from: None, to: None, input: None, mark: None, protocol: 0 };
+    let mut mask = u32::MAX;
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
@@ -468,10 +470,13 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Source(ip) => rule.from = IpNet::new(*ip, message.header.src_len).ok(),
             RuleAttribute::Destination(ip) => rule.to = IpNet::new(*ip, message.header.dst_len).ok(),
             RuleAttribute::Iifname(name) => rule.input = Some(name.clone()),
+            RuleAttribute::FwMark(mark) if *mark != 0 => rule.mark = Some((*mark, 0)),
+            RuleAttribute::FwMask(bits) => mask = *bits,
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             _ => {}
         }
     }
+    rule.mark = rule.mark.map(|(mark, _)| (mark, mask));
     Some(rule)
 }
 

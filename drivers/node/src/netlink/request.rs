@@ -326,6 +326,9 @@ fn rule_message(rule: &Rule, protocol: u8) -> RuleMessage {
         attributes.push(RuleAttribute::Destination(to.network()));
     }
     attributes.extend(rule.input.clone().map(RuleAttribute::Iifname));
+    if let Some((mark, mask)) = rule.mark {
+        attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]);
+    }
     message
 }
 

@@ -216,6 +216,8 @@ pub struct Rule {
     pub to: Option<IpNet>,
     /// `FRA_IIFNAME`: only for packets that came in by this interface; `lo`: only for those of the host itself.
     pub input: Option<String>,
+    /// `FRA_FWMARK` and `FRA_FWMASK`: only for packets with this mark in these bits.
+    pub mark: Option<(u32, u32)>,
     /// `FRA_PROTOCOL`.
     pub protocol: u8,
 }

@@ -31,6 +31,9 @@ const POD_DUMP_LEN: usize = 4 * 1024 * 1024;
 /// Maximum requests per system call: their answers fit into the socket's receive buffer.
 const MAX_BATCH: usize = 64;
 
+/// The flags of a request that lists objects.
+pub(super) const DUMP: u16 = NLM_F_REQUEST | NLM_F_DUMP;
+
 /// `NLMSGERR_ATTR_MSG`.
 const ERROR_MESSAGE: u16 = 1;
 
@@ -176,7 +179,7 @@ impl Netlink {
         let mut found = Vec::new();
         let mut bytes = Vec::new();
         let mut undecoded = None;
-        append(&mut bytes, message.clone(), NLM_F_REQUEST | NLM_F_DUMP, 0);
+        append(&mut bytes, message.clone(), DUMP, 0);
         self.dump_raw(operation, &mut bytes, &mut found, |found, part| match decode(part) {
             Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
                 found.extend(read(message));
@@ -245,6 +248,35 @@ impl Netlink {
             errno: Errno::EAGAIN,
             detail: Some("it changes all the time".to_owned()),
         })
+    }
+
+    /// Sends messages that the kernel carries out together or not at all. `messages` gets the sequence number of the
+    /// first; that of the message behind `acknowledged` others is answered behind all errors.
+    pub(super) fn transact(
+        &mut self,
+        operation: &str,
+        acknowledged: usize,
+        messages: impl FnOnce(u32) -> Vec<u8>,
+    ) -> Result<(), NetlinkError> {
+        let socket = |source| NetlinkError::Socket { operation: operation.to_owned(), source };
+        let first = self.sequence + 1;
+        let last = first + u32::try_from(acknowledged).unwrap_or(u32::MAX);
+        self.send(&messages(first)).map_err(socket)?;
+        // The last message has no answer, and its number is not used again.
+        self.sequence = last + 1;
+        let mut outcome = None;
+        while outcome.is_none() {
+            self.receive(|part| {
+                if part.kind == NLMSG_ERROR && outcome.is_none() && (first..=last).contains(&part.sequence) {
+                    outcome = match parse_status(operation, part) {
+                        Ok(()) if part.sequence != last => None,
+                        status => Some(status),
+                    };
+                }
+            })
+            .map_err(socket)?;
+        }
+        outcome.unwrap_or(Ok(()))
     }
 
     /// Requests one object.

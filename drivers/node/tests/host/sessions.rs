@@ -37,10 +37,15 @@ const OWN: [&str; 2] = ["10.9.0.2", "fd09::2"];
 const GATEWAY: [&str; 2] = ["10.9.0.1", "fd09::1"];
 /// A service of the cluster, in a prefix.
 const SERVICE: [&str; 2] = ["203.0.113.7", "2001:db8:7::7"];
-/// What is done to connections as kube-proxy does: a service and a node port lead to a pod.
+/// Addresses of a client behind the gateway.
+const CLIENT: [&str; 2] = ["198.51.100.9", "2001:db8:9::9"];
+/// What is done to connections as kube-proxy does: a service and a node port lead to a pod, and another port of the
+/// service to a pod with the network of its node.
 const FIREWALL: &str = "table inet proxy { chain pre { type nat hook prerouting priority dstnat;
     ip daddr 203.0.113.7 tcp dport 80 dnat ip to 10.244.1.2:80
     ip6 daddr 2001:db8:7::7 tcp dport 80 dnat ip6 to [fd44::2]:80
+    ip daddr 203.0.113.7 tcp dport 81 dnat ip to 192.0.2.1:8080
+    ip6 daddr 2001:db8:7::7 tcp dport 81 dnat ip6 to [2001:db8:1::1]:8080
     fib daddr type local meta nfproto ipv4 tcp dport 30080 dnat ip to 10.244.1.2:80
     fib daddr type local meta nfproto ipv6 tcp dport 30080 dnat ip6 to [fd44::2]:80
     }
@@ -53,8 +58,18 @@ fn interface(network: &str, vlan: u16) -> HostNetwork {
         addresses: ["10.9.0.2/24", "fd09::2/64"].map(|net| net.parse().unwrap()).to_vec(),
         gateways: GATEWAY.map(|ip| ip.parse().unwrap()).to_vec(),
         prefixes: ["203.0.113.0/28", "2001:db8:7::/64"].map(|net| net.parse().unwrap()).to_vec(),
+        symmetric: false,
         mtu: Some(1450),
     }
+}
+
+/// As [`interface`], with answers to its gateways.
+fn with_return_path(network: &str, vlan: u16) -> HostNetwork {
+    let mut wanted = interface(network, vlan);
+    if let HostNetwork::Interface { symmetric, .. } = &mut wanted {
+        *symmetric = true;
+    }
+    wanted
 }
 
 fn ovs_bridge() -> HostNetwork {
@@ -190,6 +205,11 @@ impl Lab {
     /// What must never change on the node: as [`Net::foreign_state`], foreign rules, and sysctls of other interfaces.
     fn untouched(&self) -> String {
         let mut all = self.node.foreign_state();
+        if let Some((before, from)) = all.split_once("table inet eno {")
+            && let Some((_, after)) = from.split_once("\n}\n")
+        {
+            all = format!("{before}{after}");
+        }
         let rules = self.node.ip("rule show") + &self.node.ip("-6 rule show");
         all.extend(rules.lines().filter(|line| !line.starts_with("20101:")));
         let of_others = "cd /proc/sys/net; for of in all default lo eth0 hpod gw host; do
@@ -343,6 +363,63 @@ async fn gateway_and_hosts_of_the_vlan_reach_sessions_and_services_only() {
     assert_silent(&lab.gateway, &OWN.map(|own| at(own, 179)));
 }
 
+/// Answers of pods, and of pods with the network of their node, leave by the interface although the node has no other way
+/// to the client. The filter stays as strict as without.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn answers_leave_to_the_gateway() {
+    let agent = Agent::new();
+    let lab = Lab::new(agent.node());
+    for net in [&lab.gateway, &lab.other] {
+        net.run("ethtool", &["-K", "eth0", "tx", "off"]).unwrap();
+    }
+    lab.node.run("nft", &[FIREWALL]).unwrap();
+    agent.settle(desired([("br1", ovs_bridge())])).await;
+    for end in ["gw", "host"] {
+        agent.switch.database.vsctl(&["add-port", "br1", end, "tag=10"]);
+    }
+    // The other way of the node ends.
+    lab.gateway.ip("link set eth1 down");
+    let before = lab.node.restorable_state();
+    let untouched = lab.untouched();
+    let plain = desired([("br1", ovs_bridge()), (NAME, interface("br1", 10))]);
+    let wanted = desired([("br1", ovs_bridge()), (NAME, with_return_path("br1", 10))]);
+    agent.settle(plain.clone()).await;
+    for (own, client) in OWN.into_iter().zip(CLIENT) {
+        lab.gateway.ip(&format!("address add {client} dev lo"));
+        for prefix in ["203.0.113.0/28", "2001:db8:7::/64"] {
+            if prefix.contains(':') == own.contains(':') {
+                lab.gateway.ip(&format!("route replace {prefix} via {own} src {client}"));
+            }
+        }
+    }
+    let _listeners = [listen(&lab.pod, at("::", 80)), listen(&lab.node, at("::", 8080))];
+    let services: Vec<SocketAddr> = SERVICE.iter().flat_map(|ip| [at(ip, 80), at(ip, 81)]).collect();
+    // What the gateway itself sends from that address would make it ask by ARP from there.
+    let mac = ownership::interface_mac("test", "", NAME).map(|byte| format!("{byte:02x}")).join(":");
+    for own in OWN {
+        lab.gateway.ip(&format!("neigh replace {own} lladdr {mac} dev eth0 nud permanent"));
+    }
+    assert_silent(&lab.gateway, &services);
+    agent.settle(wanted.clone()).await;
+    for service in &services {
+        assert_reached(&lab.gateway, *service);
+    }
+    lab.assert_guarded();
+    let untouched_with = lab.untouched();
+    assert!(untouched_with.contains("table inet proxy"), "{untouched_with}");
+    assert_eq!(untouched_with, untouched);
+    // A pod's own connections are not led to the gateway.
+    let listener = listen(&lab.gateway, at("198.51.100.9", 443));
+    let own = inside(&lab.pod, || TcpStream::connect_timeout(&at(CLIENT[0], 443), SILENCE));
+    assert!(own.is_err(), "{own:?} {listener:?}");
+
+    agent.settle(plain).await;
+    assert_silent(&lab.gateway, &services);
+    agent.settle(desired([("br1", ovs_bridge())])).await;
+    assert_eq!(lab.node.restorable_state(), before);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
 async fn interface_leaves_nothing_behind() {
@@ -350,7 +427,7 @@ async fn interface_leaves_nothing_behind() {
     let node = agent.node();
     agent.settle(desired([("br1", ovs_bridge())])).await;
     let (before, rows) = (node.restorable_state(), agent.switch.database.all_rows().await);
-    let wanted = desired([("br1", ovs_bridge()), (NAME, interface("br1", 10))]);
+    let wanted = desired([("br1", ovs_bridge()), (NAME, with_return_path("br1", 10))]);
     agent.settle(wanted.clone()).await;
     assert_ne!(node.restorable_state(), before);
     agent.settle(desired([("br1", ovs_bridge())])).await;
@@ -390,7 +467,7 @@ async fn drift_of_an_interface_is_notified_and_repaired() {
     let node = Net::new();
     node.ip("link add foreign type bridge");
     let host = Host::new(node.0.clone(), Installation::default());
-    let wanted = desired([("br1", ovs_bridge()), (NAME, interface("br1", 10))]);
+    let wanted = desired([("br1", ovs_bridge()), (NAME, with_return_path("br1", 10))]);
     let mut changed = pin!(host.changed());
     // It subscribes, and nothing is desired yet.
     assert!(tokio::time::timeout(QUIET, changed.next()).await.is_err());
@@ -404,6 +481,10 @@ async fn drift_of_an_interface_is_notified_and_repaired() {
         node.run("sh", &["-c", &write]).unwrap();
         node.ip("address add 198.51.100.1/24 dev foreign");
     };
+    let chain = |node: &Net, _| {
+        node.run("nft", &["flush chain inet eno eno-bgp-own"]).unwrap();
+        node.ip("address add 198.51.100.2/24 dev foreign");
+    };
     for (said, change) in [
         by_ip("the address 10.9.0.2/24", "address del 10.9.0.2/24 dev eno-bgp"),
         by_ip("the address 10.7.0.1/24", "address add 10.7.0.1/24 dev eno-bgp"),
@@ -416,6 +497,9 @@ async fn drift_of_an_interface_is_notified_and_repaired() {
         by_ip("an MTU of 1300", "link set eno-bgp mtu 1300"),
         ("another filter", Box::new(filter)),
         ("arp_ignore of eno-bgp was 0", Box::new(sysctl)),
+        ("connections by eno-bgp were not marked", Box::new(chain)),
+        by_ip("the rule for the mark 0x1/0x3f", "rule del fwmark 0x1/0x3f priority 20101"),
+        by_ip("the route to ::/0", "-6 route del default table TABLE"),
         by_ip("the interface eno-bgp was missing", "link del eno-bgp"),
     ] {
         // ENO's own changes are not notified.
@@ -436,13 +520,13 @@ async fn drift_of_an_interface_is_notified_and_repaired() {
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn interface_converges_after_kill_at_any_change() {
-    let wanted = desired([("br1", ovs_bridge()), (NAME, interface("br1", 10))]);
+    let wanted = desired([("br1", ovs_bridge()), (NAME, with_return_path("br1", 10))]);
     let mut changed = interface("br2", 20);
     if let HostNetwork::Interface { addresses, gateways, mtu, .. } = &mut changed {
         (*addresses, *gateways) = (vec!["10.8.0.2/24".parse().unwrap()], vec!["10.8.0.1".parse().unwrap()]);
         *mtu = None;
     }
-    let other = desired([("br2", ovs_bridge()), (NAME, changed), ("eno-more", interface("br2", 20))]);
+    let other = desired([("br2", ovs_bridge()), (NAME, changed), ("eno-more", with_return_path("br2", 20))]);
     assert_converges_after_kills(&wanted, &other);
 }
 

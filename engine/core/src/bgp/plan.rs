@@ -113,6 +113,7 @@ impl<'a> Wanted<'a> {
             addresses: addresses.to_vec(),
             gateways: gateways.into_iter().collect(),
             prefixes: prefixes.copied().collect(),
+            symmetric: self.spec.symmetric,
             mtu,
         }
     }

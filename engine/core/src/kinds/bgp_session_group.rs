@@ -64,6 +64,9 @@ pub struct BgpSessionGroupSpec {
     /// Devices know the nodes by the addresses that Subnets have for them. Only with a password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_prefix: bool,
+    /// Answers to what came from the gateway leave to the gateway.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub symmetric: bool,
     /// Pods may have attachments of the service. Only with a password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_pods: bool,

@@ -50,6 +50,7 @@ impl Validator<'_> {
             return Err(Invalid::new("ConnectionPoint", problem));
         }
         self.check_gateways(spec)?;
+        self.check_return_path(spec)?;
         self.check_pods(key, spec)?;
         self.check_equal_gateways(key, spec)
     }
@@ -102,6 +103,24 @@ impl Validator<'_> {
                     "Subnet {subnet} has no addresses for nodes; set its Ipam to eno, or give it a HotPlugPool"
                 );
                 return Err(Invalid::new("L2Service", problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers have one gateway of each family to go to, where they go to gateways.
+    fn check_return_path(&self, spec: &BgpSessionGroupSpec) -> Result<(), Invalid> {
+        for family in spec.address_families.iter().filter(|_| spec.symmetric) {
+            let mut of_family = gateways(self.store, spec)
+                .map(|(_, address)| address.addr())
+                .filter(|address| Family::of(*address) == *family);
+            if let (Some(first), Some(second)) = (of_family.next(), of_family.next()) {
+                let problem = format!(
+                    "answers can be led to one gateway of each family, and {first} and {second} are gateways of VRF {}; set it to \
+                     None",
+                    spec.vrf
+                );
+                return Err(Invalid::new("ReturnPath", problem));
             }
         }
         Ok(())

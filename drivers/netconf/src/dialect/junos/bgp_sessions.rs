@@ -44,6 +44,9 @@ pub(super) fn parse(reply: &Text, wanted: &WantedSessions) -> Result<FoundSessio
                     "peer-cfg-rti" => text.clone_into(&mut entry.vrf),
                     "peer-group" => text.clone_into(&mut entry.group),
                     "peer-state" => entry.state = state(text),
+                    "received-prefix-count" => {
+                        entry.prefixes = entry.prefixes.saturating_add(text.parse().unwrap_or(0));
+                    }
                     "last-error" => text.clone_into(&mut last_error),
                     "bgp-error" if errors.len() < MAX_ERRORS => errors.push(std::mem::take(&mut counts)),
                     "name" if path.ends_with("bgp-error/name") => text.clone_into(&mut counts.name),
@@ -96,7 +99,8 @@ mod tests {
             peer(
                 "192.0.2.11+179",
                 "blue",
-                "<peer-state>Established</peer-state><last-error>None</last-error>",
+                "<peer-state>Established</peer-state><last-error>None</last-error><bgp-rib><received-prefix-count>3\
+                 </received-prefix-count></bgp-rib><bgp-rib><received-prefix-count>4</received-prefix-count></bgp-rib>",
             ),
             peer(
                 "2001:db8::11",
@@ -116,7 +120,8 @@ mod tests {
              xmlns=\"http://xml.juniper.net/junos/23.2R2/junos-routing\">{}</bgp-information></rpc-reply>",
             peers.concat()
         );
-        let found = parse(&reply.as_str().into(), &wanted).unwrap().sessions;
+        let FoundSessions { sessions: found, prefixes, .. } = parse(&reply.as_str().into(), &wanted).unwrap();
+        assert_eq!(prefixes.into_values().sum::<u64>(), 7);
         let session = |address: &str, state| BgpSession {
             address: address.parse().unwrap(),
             state,

@@ -20,7 +20,8 @@ pub(super) fn request() -> Text {
     let filter = format!(
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><protocols><protocol><identifier/>\
          <name/><bgp><neighbors><neighbor><neighbor-address/><state><peer-group/><session-state/><last-established/>\
-         <messages><sent>{messages}</sent><received>{messages}</received></messages></state></neighbor></neighbors></bgp>\
+         <messages><sent>{messages}</sent><received>{messages}</received></messages></state><afi-safis><afi-safi><afi-safi-name/><state>\
+         <prefixes><received/></prefixes></state></afi-safi></afi-safis></neighbor></neighbors></bgp>\
          </protocol></protocols></network-instance></network-instances>"
     );
     Operation::Get { filter: &filter }.xml()
@@ -56,6 +57,9 @@ pub(super) fn parse(reply: &Text, wanted: &WantedSessions) -> Result<FoundSessio
                 "/state/peer-group" => text.clone_into(&mut entry.group),
                 "/state/session-state" => entry.state = state(text),
                 "/state/last-established" => entry.since = text.parse().ok().and_then(time),
+                "/afi-safis/afi-safi/state/prefixes/received" => {
+                    entry.prefixes = entry.prefixes.saturating_add(text.parse().unwrap_or(0));
+                }
                 other => {
                     let sent = other.strip_prefix("/state/messages/sent/").map(|leaf| (0, leaf));
                     let received = || other.strip_prefix("/state/messages/received/").map(|leaf| (1, leaf));
@@ -104,8 +108,15 @@ mod tests {
         WantedSessions::of(&desired, &desired.carried_out())
     }
 
+    const PREFIXES: &str = "<afi-safis><afi-safi><state><prefixes><received>3</received></prefixes></state></afi-safi>\
+                            <afi-safi><state><prefixes><received>4</received><sent>9</sent></prefixes></state></afi-safi>\
+                            </afi-safis>";
+
     fn neighbor(address: &str, state: &str) -> String {
-        format!("<neighbor><neighbor-address>{address}</neighbor-address><state>{state}</state></neighbor>")
+        format!(
+            "<neighbor><neighbor-address>{address}</neighbor-address><state>{state}</state>{}</neighbor>",
+            if address == "192.0.2.11" { PREFIXES } else { "" }
+        )
     }
 
     #[test]
@@ -143,7 +154,9 @@ mod tests {
              </network-instances></data></rpc-reply>",
             neighbors.concat()
         );
-        let found = parse(&reply.as_str().into(), &wanted()).unwrap().sessions;
+        let FoundSessions { sessions: found, prefixes, .. } =
+            parse(&reply.as_str().into(), &wanted()).unwrap();
+        assert_eq!(prefixes.into_values().sum::<u64>(), 7);
         let session = |address: &str, state| BgpSession {
             address: address.parse().unwrap(),
             state,

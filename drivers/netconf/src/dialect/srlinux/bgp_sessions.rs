@@ -21,7 +21,7 @@ pub(super) fn request(bgp: &str) -> Text {
     let filter = format!(
         "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name/><protocols><bgp xmlns=\"{bgp}\"><neighbor><peer-address/>\
          <peer-group/><session-state/><last-established/><sent-messages>{messages}</sent-messages><received-messages>\
-         {messages}</received-messages></neighbor></bgp></protocols></network-instance>"
+         {messages}</received-messages><afi-safi><afi-safi-name/><received-routes/></afi-safi></neighbor></bgp></protocols></network-instance>"
     );
     Operation::Get { filter: &filter }.xml()
 }
@@ -57,6 +57,9 @@ pub(super) fn parse(reply: &Text, wanted: &WantedSessions) -> Result<FoundSessio
                 "/session-state" => entry.state = state(text),
                 "/last-established" => {
                     entry.since = text.parse::<Timestamp>().ok().map(|time| time.to_string().into());
+                }
+                "/afi-safi/received-routes" => {
+                    entry.prefixes = entry.prefixes.saturating_add(text.parse().unwrap_or(0));
                 }
                 other => {
                     let sent = other.strip_prefix("/sent-messages/").map(|leaf| (0, leaf));
@@ -114,7 +117,9 @@ mod tests {
         let neighbors = [
             neighbor(
                 "192.0.2.11",
-                "<session-state>established</session-state><last-established>2030-01-01T00:00:00Z</last-established>",
+                "<session-state>established</session-state><last-established>2030-01-01T00:00:00Z</last-established>\
+                 <afi-safi><received-routes>3</received-routes></afi-safi><afi-safi><received-routes>4</received-routes>\
+                 <sent-routes>9</sent-routes></afi-safi>",
             ),
             neighbor("2001:db8::11", &format!("<session-state>active</session-state>{errors}")),
             neighbor("203.0.113.9", "<session-state>idle</session-state>"),
@@ -125,7 +130,8 @@ mod tests {
              </protocols></network-instance></data></rpc-reply>",
             neighbors.concat()
         );
-        let found = parse(&reply.as_str().into(), &wanted).unwrap().sessions;
+        let FoundSessions { sessions: found, prefixes, .. } = parse(&reply.as_str().into(), &wanted).unwrap();
+        assert_eq!(prefixes.into_values().sum::<u64>(), 7);
         let session = |address: &str, state| BgpSession {
             address: address.parse().unwrap(),
             state,

@@ -254,6 +254,7 @@ fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
             from: rule.from.map(|net| net.trunc()),
             to: rule.to.map(|net| net.trunc()),
             input: None,
+            mark: None,
             protocol: PROTOCOL,
         })
         .collect()
@@ -261,5 +262,5 @@ fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
 
 /// True when two rules are equal but for their protocol.
 fn same_rule(a: &Rule, b: &Rule) -> bool {
-    (a.v6, a.priority, a.table, a.from, a.to, &a.input) == (b.v6, b.priority, b.table, b.from, b.to, &b.input)
+    *a == Rule { protocol: a.protocol, ..b.clone() }
 }

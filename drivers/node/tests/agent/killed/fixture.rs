@@ -93,6 +93,7 @@ fn sessions(network: &str, vlan: u16, number: u8) -> HostNetwork {
             format!("fd09:{number}::1").parse().unwrap(),
         ],
         prefixes: vec![net(format!("203.0.{number}.0/28"))],
+        symmetric: true,
         mtu: None,
     }
 }

@@ -75,6 +75,7 @@ pub(super) fn session_group(source: &crds::BGPSessionGroupSpec) -> Result<BgpSes
         announce_prefixes: prefixes("AnnouncePrefixes", &source.announce_prefixes)?,
         communities: communities.collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect(),
         by_prefix: source.neighbours == crds::Neighbours::Prefix,
+        symmetric: source.return_path == crds::ReturnPath::Symmetric,
         allow_pods: source.allow_pods,
     })
 }
