@@ -37,10 +37,11 @@ openvswitchDirectory: /var/run/openvswitch
 cniDirectory: /usr/libexec/cni
 sampleImage: busybox:1
 multusNamespace: multus
+metallbNamespace: lb
 log: 'info,eno_engine=debug'
 nodeSelector: {node-role.kubernetes.io/infra: 'true', '1.10': 'on'}
 tolerations: [{key: infra, operator: Exists}, {effect: NoExecute, key: a, value: b}]
-agent: {allowInterfaces: [eth1, eth2.5], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640', ENO_X: 'true'}}
+agent: {allowInterfaces: [eth1, eth2.5], ovsDatapath: netdev, returnPathMask: '0x3000', env: {ENO_OVSDB: 'tcp:127.0.0.1:6640', ENO_X: 'true'}}
 nodeMetrics: true
 certManager: true
 admission: true
@@ -117,7 +118,7 @@ fn add_defaults(object: &mut Value) {
                 let variables = container["env"].as_array_mut().expect("variables");
                 let of_metrics = ["ENO_METRICS_LISTEN", "ENO_TLS_CERT", "ENO_TLS_KEY", "ENO_TLS_CLIENT_CA"];
                 variables.retain(|variable| of_metrics.iter().all(|name| variable["name"] != *name));
-                &[("ENO_LOG", "info"), ("ENO_OVS_DATAPATH", "system")][..]
+                &[("ENO_LOG", "info"), ("ENO_OVS_DATAPATH", "system"), ("ENO_RETURN_PATH_MASK", "0x3f")][..]
             }
             Some("cri-resolver") => &[("ENO_LOG", "info")],
             _ => continue,
