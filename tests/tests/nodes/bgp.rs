@@ -29,7 +29,7 @@ fn objects(name: &str, vid: u16) -> String {
     .concat()
 }
 
-/// What the host has beside the interfaces of ENO.
+/// What the host has beside the interfaces of ENO, and the bridge of pods, which the first pod makes.
 async fn host(system: &System, node: &str) -> Vec<String> {
     let mut all = Vec::new();
     for command in [
@@ -39,7 +39,8 @@ async fn host(system: &System, node: &str) -> Vec<String> {
         &["nft", "list", "table", "inet", "eno"],
         &["ip", "-br", "addr", "show", "eth0"],
     ] {
-        all.push(system.on_node(node, command).await);
+        let shown = system.on_node(node, command).await;
+        all.extend(shown.lines().filter(|line| !line.contains("cni0")).map(str::to_owned));
     }
     all
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eno_fabric_driver::Targets;
 use eno_sbi::{AuditSchedule, Reconciled};
@@ -36,6 +36,8 @@ pub(super) struct Looks {
 pub(super) struct KnownSessions {
     wanted: WantedSessions,
     sessions: Sessions,
+    /// Since when all of them are established, as far as they were read.
+    established_since: Option<Instant>,
 }
 
 impl Looks {
@@ -50,8 +52,9 @@ impl Looks {
         self.prefixes.set(target, &BTreeMap::new());
     }
 
-    /// `are_stable`: all sessions are established, and were at the last read. One that ends at once is seen soon.
-    fn record(&self, target: &str, are_stable: bool) {
+    /// `established_since`: since when all sessions are established. One that ends at once is seen soon.
+    fn record(&self, target: &str, established_since: Option<Instant>) {
+        let are_stable = established_since.is_some_and(|since| since.elapsed() >= self.interval);
         let interval = self.interval * if are_stable { ESTABLISHED_FACTOR } else { 1 };
         self.schedule.record_read(target, interval);
     }
@@ -79,8 +82,8 @@ impl Looks {
         match read(open_session, &known.wanted).await {
             Ok(Ok(found)) => {
                 self.prefixes.set(target, &found.prefixes);
-                let are_established = |sessions| known.wanted.are_established(sessions);
-                self.record(target, are_established(&found.sessions) && are_established(&known.sessions));
+                let are_established = known.wanted.are_established(&found.sessions);
+                self.record(target, known.established_since.filter(|_| are_established));
                 reported(&found.sessions) != reported(&known.sessions)
             }
             Ok(Err(reason)) => {
@@ -114,7 +117,7 @@ impl Device {
             return true;
         }
         let known = self.bgp_sessions.as_ref();
-        let was_established = known.is_some_and(|known| wanted.are_established(&known.sessions));
+        let was_established = known.and_then(|known| known.established_since);
         let (sessions, is_of_use) = match read(open_session, &wanted).await {
             Ok(Ok(found)) => {
                 looks.prefixes.set(target, &found.prefixes);
@@ -133,8 +136,10 @@ impl Device {
                 }
             }
         }
-        looks.record(target, was_established && wanted.are_established(&sessions));
-        self.bgp_sessions = Some(KnownSessions { wanted, sessions });
+        let are_established = wanted.are_established(&sessions);
+        let established_since = are_established.then(|| was_established.unwrap_or_else(Instant::now));
+        looks.record(target, established_since);
+        self.bgp_sessions = Some(KnownSessions { wanted, sessions, established_since });
         is_of_use
     }
 }
