@@ -115,6 +115,7 @@ pub fn without_transients(all: &str) -> String {
         while let Some(word) = words.next() {
             match word {
                 "qdisc" | "state" => _ = words.next(),
+                timer if timer.ends_with("_timer") => _ = words.find(|word| !word.is_empty()),
                 "tentative" | "linkdown" => {}
                 _ => kept.push(word.replace("NO-CARRIER,", "").replace(",LOWER_UP", "")),
             }
