@@ -4,8 +4,9 @@
 //! - On a NIC with VLAN subinterfaces it is a macvlan on that of the VLAN.
 //!
 //! Policy rules select the interface's table for packets of the host *to gateways*, whatever their source: programs
-//! that open sessions need not know it. What the host forwards finds no route by that table. So nothing goes from one
-//! such interface to the gateways of another.
+//! that open sessions need not know it. What the host forwards finds no route by that table, but answers to what came in
+//! by the interface itself (`return_path.rs`). So nothing goes from one such interface to the gateways of
+//! another.
 //!
 //! The interface is guarded before it is up: by its filter ([`session_filter`]) and by its [`SYSCTLS`].
 
